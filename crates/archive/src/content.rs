@@ -108,16 +108,6 @@ impl<'a> Content<'a> {
     pub fn is_dense(&self) -> bool {
         self.data_bytes() == self.size
     }
-
-    /// The same content in the form that [`Tree::add_file`](crate::Tree::add_file) takes.
-    pub fn to_file_content(&self) -> FileContent {
-        FileContent {
-            source: self.source,
-            item: self.item,
-            size: self.size,
-            extents: self.extents().collect(),
-        }
-    }
 }
 
 struct Both<'a> {

@@ -109,11 +109,6 @@ impl Merge {
         });
     }
 
-    /// How many layers are read at once. At first: as many as there are processors.
-    pub fn set_threads(&mut self, threads: usize) {
-        self.threads = threads;
-    }
-
     /// Leaves out the paths that are `unwanted`, and all below them, of all sources. Paths are those in the
     /// tree, without a slash at their start. In directories, such paths are not even looked at. Of a file
     /// with several names in an archive, the other names stay.

@@ -125,7 +125,7 @@ pub use slice::{restore_slice, shorten_slice};
 #[cfg(not(miri))]
 pub use threads::{Execute, ThreadsQueue};
 #[cfg(not(miri))]
-pub use wake_up::{round_trip_on_one_processor_us, wake_up_us};
+pub use wake_up::wake_up_us;
 
 /// The examples of the README are compiled and run.
 #[cfg(doctest)]

@@ -25,16 +25,6 @@ pub fn wake_up_us() -> f64 {
     *MEASURED.get_or_init(|| measure().unwrap_or(0.0))
 }
 
-/// The median time of the same round trip with both threads on one processor, in microseconds. Measured anew
-/// by each call.
-///
-/// # Errors
-/// Those of pipes and threads.
-pub fn round_trip_on_one_processor_us() -> io::Result<f64> {
-    let (one, _) = two_processors()?;
-    round_trip_us(one, one)
-}
-
 /// The median time of a round trip of a byte between threads on these processors, in microseconds.
 fn round_trip_us(here: CpuSet, other: CpuSet) -> io::Result<f64> {
     let (there, sent) = io::pipe()?;
@@ -102,7 +92,5 @@ mod tests {
         let first = wake_up_us();
         assert!(first.is_finite() && first >= 0.0);
         assert_eq!(wake_up_us(), first);
-        let on_one = round_trip_on_one_processor_us().expect("pipes and threads");
-        assert!(on_one.is_finite() && on_one > 0.0);
     }
 }

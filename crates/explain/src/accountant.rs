@@ -114,11 +114,6 @@ impl Accountant {
         self.note("requeue", at_ns, io, io.op, 0);
     }
 
-    /// Removes an I/O from those in flight without its completion, because it is no longer traced.
-    pub(super) fn forgotten(&mut self, at_ns: u64) {
-        self.depth.less(at_ns);
-    }
-
     /// A bio was closed or split before `offset_bytes`.
     pub(super) fn split(&mut self, at_ns: u64, offset_bytes: u64, reason: &str) {
         *named(&mut self.account.splits, reason) += 1;

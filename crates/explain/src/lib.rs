@@ -22,7 +22,6 @@ mod rows;
 mod table;
 pub mod text;
 mod trace;
-mod variants;
 
 use std::fmt;
 
@@ -31,7 +30,6 @@ pub use accountant::Explained;
 pub use rows::{Line, Section, sections};
 pub use table::table;
 pub use trace::{Latencies, TraceEvent};
-pub use variants::{Turn, Variants};
 
 /// Why the kernel could not be traced, or a record not be read or written.
 #[derive(Debug)]

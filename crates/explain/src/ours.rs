@@ -1,5 +1,4 @@
-//! What our engine did. A listener observes a volume, plain file or device from opening to closing. The
-//! variants of an experiment share these and are observed only during their measured samples (`Variants`).
+//! What our engine did. A listener observes a volume from opening to closing.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -10,24 +9,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use throughline::internal::{RawLayers, VolumeLayers};
-use throughline::{BioInfo, Event, Listener, Op, Purpose, RawFile, SplitReason, Volume};
+use throughline::internal::VolumeLayers;
+use throughline::{BioInfo, Event, Listener, Op, Purpose, SplitReason, Volume};
 use throughline_fileio::{PageCache, throttle};
 use throughline_locks::{Mutex, Rank};
 
 use super::account::{Cache, Counted};
 use super::accountant::{Accountant, Calls, Explained, Io};
-use super::variants::Variants;
 
 /// Observes everything a command opens.
 pub struct Watch {
     began: Instant,
     opened: Mutex<Vec<Arc<Watched>>>,
-    variants: Arc<Variants>,
-    left_out: Mutex<Vec<String>>,
 }
 
-/// Observes one volume, plain file or device, or one variant of an experiment.
+/// Observes one volume.
 pub struct Watched {
     state: Mutex<State>,
 }
@@ -44,11 +40,9 @@ struct State {
     series: String,
 }
 
-/// Nanoseconds since a start. A stopped clock resumes at the reading at which it was stopped.
+/// Nanoseconds since a start.
 struct Clock {
     began: Instant,
-    /// Its reading when it was stopped.
-    stopped: Option<Duration>,
 }
 
 impl Clock {
@@ -58,21 +52,7 @@ impl Clock {
     }
 
     fn now(&self) -> u64 {
-        ns(self
-            .stopped
-            .unwrap_or_else(|| Instant::now().saturating_duration_since(self.began)))
-    }
-
-    fn stop(&mut self) {
-        self.stopped
-            .get_or_insert(Instant::now().saturating_duration_since(self.began));
-    }
-
-    fn go_on(&mut self) {
-        if let Some(shown) = self.stopped.take() {
-            let now = Instant::now();
-            self.began = now.checked_sub(shown).unwrap_or(now);
-        }
+        self.of(Instant::now())
     }
 }
 
@@ -88,8 +68,6 @@ impl Watch {
         Watch {
             began: Instant::now(),
             opened: Mutex::default(),
-            variants: Arc::default(),
-            left_out: Mutex::default(),
         }
     }
 
@@ -106,28 +84,12 @@ impl Watch {
         watched
     }
 
-    /// The listener shared by the variants of an experiment.
-    pub fn variants(&self) -> &Arc<Variants> {
-        &self.variants
-    }
-
-    /// Records something that the command does but that is not observed here.
-    pub fn note_omission(&self, what: String) {
-        self.left_out.lock().push(what);
-    }
-
-    /// What was not observed, one sentence each.
-    pub fn left_out(&self) -> Vec<String> {
-        self.left_out.lock().clone()
-    }
-
     /// The accounts: one for each opened item, in that order, then one for each variant of an experiment.
     /// Items with no activity, as when opening failed, are left out. Later events are ignored.
     pub fn finish(&self) -> Vec<Explained> {
         let opened = std::mem::take(&mut *self.opened.lock());
         let finished = opened.iter().filter_map(|watched| watched.finish());
         finished
-            .chain(self.variants.finish())
             .filter(|one| !one.account.asked.is_empty() || !one.account.bios.is_empty())
             .collect()
     }
@@ -144,38 +106,19 @@ fn ns(time: Duration) -> u64 {
 
 impl Watched {
     /// An account with this name, whose time starts at `began`.
-    pub(super) fn new(series: String, began: Instant) -> Watched {
+    fn new(series: String, began: Instant) -> Watched {
         Watched {
             state: Mutex::ranked(
                 Rank::Listener,
                 State {
                     accountant: Some(Accountant::default()),
                     calls: Calls::default(),
-                    clock: Clock {
-                        began,
-                        stopped: None,
-                    },
+                    clock: Clock { began },
                     on_device: HashMap::new(),
                     throttle: None,
                     series,
                 },
             ),
-        }
-    }
-
-    /// Resumes its clock.
-    pub(super) fn go_on(&self) {
-        self.state.lock().clock.go_on();
-    }
-
-    /// Stops its clock, and drops all I/O still in flight from the count.
-    pub(super) fn stop(&self) {
-        let mut state = self.state.lock();
-        state.clock.stop();
-        let at_ns = state.clock.now();
-        let left: u32 = state.on_device.drain().map(|(_, count)| count).sum();
-        if let Some(accountant) = &mut state.accountant {
-            (0..left).for_each(|_| accountant.forgotten(at_ns));
         }
     }
 
@@ -192,16 +135,6 @@ impl Watched {
         self.listen_to(volume.cache());
     }
 
-    /// Like [`Watched::opened`], for a plain file or a device. Direct I/O creates no cache.
-    pub fn opened_raw(self: &Arc<Self>, file: &RawFile, direct: bool) {
-        if !direct {
-            file.prepare_cache();
-        }
-        if let Some(cache) = file.cache() {
-            self.listen_to(cache);
-        }
-    }
-
     fn listen_to(self: &Arc<Self>, cache: &PageCache) {
         let watched = Arc::clone(self);
         let listener = move |event: &throttle::Event| watched.throttled(event);
@@ -210,7 +143,7 @@ impl Watched {
     }
 
     /// Records a throttle event.
-    pub(super) fn throttled(&self, event: &throttle::Event) {
+    fn throttled(&self, event: &throttle::Event) {
         self.with_state(|accountant, _, clock| match event {
             throttle::Event::Paused { pause, .. } => {
                 accountant.pause(clock.now(), ns(*pause), false);
@@ -227,16 +160,7 @@ impl Watched {
     pub fn closing(&self, volume: &Volume) {
         // Sync first, so that the write-back of the close is counted. The close itself reports any error.
         let _ = volume.sync();
-        self.cached(CacheCounts::of(volume.cache()));
-        self.end_listening();
-    }
-
-    /// Like [`Watched::closing`], for a plain file or a device.
-    pub fn closing_raw(&self, file: &RawFile) {
-        let _ = file.sync_all();
-        if let Some(cache) = file.cache() {
-            self.cached(CacheCounts::of(cache));
-        }
+        self.cached(volume.cache());
         self.end_listening();
     }
 
@@ -246,22 +170,26 @@ impl Watched {
         drop(subscription);
     }
 
-    /// Adds page cache counts.
-    pub(super) fn cached(&self, more: CacheCounts) {
+    /// Adds what the cache has counted.
+    fn cached(&self, cache: &PageCache) {
+        let (reads, written) = (cache.read_counts(), cache.writeback().counts());
         self.with_state(|accountant, _, _| {
             let account = accountant.account_mut();
-            let cache = account.cache.get_or_insert_default();
-            cache.hits += more.reads.hits;
-            cache.hit_bytes += more.reads.hit_bytes;
-            cache.misses += more.reads.misses;
-            cache.miss_bytes += more.reads.miss_bytes;
-            account.writeback.count += more.writeback.count;
-            account.writeback.bytes += more.writeback.bytes;
+            account.cache = Some(Cache {
+                hits: reads.hits,
+                hit_bytes: reads.hit_bytes,
+                misses: reads.misses,
+                miss_bytes: reads.miss_bytes,
+            });
+            account.writeback = Counted {
+                count: written.runs,
+                bytes: written.bytes,
+            };
         });
     }
 
     /// The result; `None` on later calls.
-    pub(super) fn finish(&self) -> Option<Explained> {
+    fn finish(&self) -> Option<Explained> {
         let mut state = self.state.lock();
         let mut accountant = state.accountant.take()?;
         accountant
@@ -351,47 +279,6 @@ impl Listener for Watched {
             }),
             _ => {}
         }
-    }
-}
-
-/// Page cache counts since the cache was created.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CacheCounts {
-    reads: Cache,
-    writeback: Counted,
-}
-
-impl CacheCounts {
-    pub(super) fn of(cache: &PageCache) -> CacheCounts {
-        let (reads, writeback) = (cache.read_counts(), cache.writeback().counts());
-        CacheCounts {
-            reads: Cache {
-                hits: reads.hits,
-                hit_bytes: reads.hit_bytes,
-                misses: reads.misses,
-                miss_bytes: reads.miss_bytes,
-            },
-            writeback: Counted {
-                count: writeback.runs,
-                bytes: writeback.bytes,
-            },
-        }
-    }
-
-    /// The difference from an earlier reading.
-    pub(super) fn since(mut self, before: CacheCounts) -> CacheCounts {
-        let (reads, written) = (&before.reads, &before.writeback);
-        for (now, then) in [
-            (&mut self.reads.hits, reads.hits),
-            (&mut self.reads.hit_bytes, reads.hit_bytes),
-            (&mut self.reads.misses, reads.misses),
-            (&mut self.reads.miss_bytes, reads.miss_bytes),
-            (&mut self.writeback.count, written.count),
-            (&mut self.writeback.bytes, written.bytes),
-        ] {
-            *now = now.saturating_sub(then);
-        }
-        self
     }
 }
 

@@ -117,9 +117,6 @@ pub enum Reason {
     /// The caller lacks the access rights.
     #[error("permission denied")]
     Denied,
-    /// The call would have to wait, and is not allowed to.
-    #[error("the call would block")]
-    WouldBlock,
     /// The file was not opened for reading, or not for writing; the text says which.
     #[error("the file was not opened for {0}")]
     NotOpenedFor(&'static str),
@@ -252,7 +249,6 @@ impl From<Error> for throughline_fileio::Error {
             Error::Caller(Reason::Quota) => Self::Caller(R::Quota),
             Error::Caller(Reason::TooLarge) => Self::Caller(R::TooLarge),
             Error::Caller(Reason::ReadOnly) => Self::Caller(R::ReadOnly),
-            Error::Caller(Reason::WouldBlock) => Self::Caller(R::WouldBlock),
             Error::Caller(Reason::Invalid(what)) => Self::Caller(R::Invalid(what)),
             Error::Unsupported(what) => Self::Unsupported(what),
             other => Self::mapper(other),
@@ -271,7 +267,6 @@ impl From<throughline_fileio::Error> for Error {
             E::Caller(R::Quota) => Reason::Quota.into(),
             E::Caller(R::TooLarge) => Reason::TooLarge.into(),
             E::Caller(R::ReadOnly) => Reason::ReadOnly.into(),
-            E::Caller(R::WouldBlock) => Reason::WouldBlock.into(),
             E::Caller(R::Invalid(what)) => Reason::Invalid(what).into(),
             E::Caller(_) => Reason::Invalid("file I/O request").into(),
             E::Device(e) => e.into(),

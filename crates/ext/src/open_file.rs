@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use throughline_fileio::{self as fileio, buffered};
-use throughline_fileio::{Accepted, AddressSpace, Backing, ReadStream, Wait};
+use throughline_fileio::{Accepted, AddressSpace, Backing, ReadStream};
 
 use crate::cached::CachedFile;
 use crate::coherent;
@@ -151,14 +151,12 @@ impl OpenFile {
     /// the error. A buffered write returns with the data in memory and space on the volume reserved.
     ///
     /// # Errors
-    /// `NoSpace`, `TooLarge`, `ReadOnly`, `Permission` for an immutable file; `WouldBlock` if it would have
-    /// to wait for dirty memory or be paused, and `wait` forbids that; `Corrupt`; device errors.
+    /// `NoSpace`, `TooLarge`, `ReadOnly`, `Permission` for an immutable file; `Corrupt`; device errors.
     pub fn write(
         &self,
         buffered: bool,
         at: Option<u64>,
         bufs: &[IoSlice<'_>],
-        wait: Wait,
     ) -> Result<(u64, usize)> {
         let (fs, inode) = (self.fs(), self.inode());
         if !buffered {
@@ -171,32 +169,20 @@ impl OpenFile {
         if regular::total(bufs) == 0 {
             return Ok((at.unwrap_or_else(|| self.size()), 0));
         }
-        if wait == Wait::No && fs.cache.throttle().would_pause(0).is_some() {
-            return Err(Reason::WouldBlock.into());
-        }
         if fs.balloc.allocates {
             self.take_blocks(at, regular::total(bufs))?;
         }
-        let put = |at: u64, bufs: &[IoSlice<'_>]| buffered::write(&self.host, at, bufs, wait);
+        let put = |at: u64, bufs: &[IoSlice<'_>]| buffered::write(&self.host, at, bufs);
         let (offset, accepted) = match self.write_once(at, bufs, put) {
             // Reservations may exceed the need, which is known once the data is written back.
-            Err(Error::Caller(Reason::NoSpace)) if wait == Wait::Yes && self.others_are_dirty() => {
+            Err(Error::Caller(Reason::NoSpace)) if self.others_are_dirty() => {
                 // Write-back errors are reported to the owners of the data.
                 let _ = fs.cache.flush_all();
                 self.write_once(at, bufs, put)?
             }
-            Err(Error::Caller(Reason::NoSpace))
-                if wait == Wait::No && self.space().dirty_bytes() > 0 =>
-            {
-                self.start_flush(coherent::ALL);
-                return Err(Reason::WouldBlock.into());
-            }
             other => other?,
         };
-        match wait {
-            Wait::Yes => buffered::pause(&self.host, accepted),
-            Wait::No => fs.cache.throttle().owe(accepted.dirtied_bytes),
-        }
+        buffered::pause(&self.host, accepted);
         fs.data_changed(inode)?;
         Ok((offset, accepted.bytes))
     }

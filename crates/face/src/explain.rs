@@ -70,8 +70,6 @@ fn parse_buffer(text: &str) -> Result<u64, String> {
 pub struct Seen {
     /// The accounts.
     pub explained: Vec<Explained>,
-    /// What was not traced, one sentence each.
-    pub left_out: Vec<String>,
     /// The command's exit code.
     pub code: u8,
 }
@@ -150,17 +148,11 @@ impl ExplainArgs {
         };
         let text = match json {
             true => {
-                let all = json!({ "accounts": accounts, "left_out": seen.left_out });
+                let all = json!({ "accounts": accounts });
                 format!("{all:#}\n")
             }
-            false => {
-                let table = match accounts.is_empty() {
-                    true => NOTHING_MET.to_owned(),
-                    false => table(&accounts, colours),
-                };
-                let left_out = seen.left_out.iter().map(|what| format!("note: {what}\n"));
-                table + &left_out.collect::<String>()
-            }
+            false if accounts.is_empty() => NOTHING_MET.to_owned(),
+            false => table(&accounts, colours),
         };
         match &self.to {
             Some(_) if to_stdout => out.bytes(text.as_bytes()),
@@ -203,7 +195,7 @@ pub fn ours<C>(
     };
     let (inner, command) = parsed.ok_or_else(|| {
         Failure::Usage(
-            "explain traces commands that do I/O in their own process, such as cp, mount and 'lab run'; for \
+            "explain traces commands that do I/O in their own process, such as cp and mount; for \
              an existing mount use 'throughline status DIR', and for other programs 'explain --kernel'"
                 .into(),
         )
@@ -217,7 +209,6 @@ pub fn ours<C>(
     let watch = Arc::new(Watch::new());
     let code = run(globals, command, Arc::clone(&watch));
     Ok(Some(Seen {
-        left_out: watch.left_out(),
         explained: watch.finish(),
         code,
     }))

@@ -268,8 +268,7 @@ fn caller(reason: Reason) -> Problem {
         | Reason::NoKey
         | Reason::NoAttribute
         | Reason::AttributeName
-        | Reason::ValueTooLong
-        | Reason::WouldBlock => reason.to_string(),
+        | Reason::ValueTooLong => reason.to_string(),
         // A copy looks up each new name, and getting the system's text would cost more than the look-up.
         Reason::NotFound => "No such file or directory".to_owned(),
         other => words(&Error::Caller(other).into()),

@@ -1,6 +1,6 @@
 //! Exit codes of a command that ends without a result: a wrong command line, a log that cannot be opened, or
-//! a bug. For some commands, the usual exit codes would be taken for results: `git bisect run` would mark the
-//! commit as bad, and a CI pipeline would report a regression.
+//! a bug. For some commands, the usual exit codes would be taken for results: a CI pipeline would report a
+//! regression.
 
 /// mount(8): wrong arguments, or no permission.
 pub const MOUNT_USAGE: u8 = 1;
@@ -12,8 +12,6 @@ pub const MOUNT_INTERNAL: u8 = 4;
 pub const GATE_USAGE: u8 = 64;
 /// `lab gate`: the runs could not be read or compared. EX_DATAERR of sysexits.h.
 pub const GATE_DATA: u8 = 65;
-/// `lab step`: `git bisect run` ends. 1 to 127 would be a verdict.
-pub const STEP_ABORT: u8 = 128;
 
 /// The exit codes of a command that ends without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +45,6 @@ impl Unanswered {
                 usage: GATE_USAGE,
                 failed: GATE_DATA,
                 ..Unanswered::USUAL
-            }
-        } else if called(&["lab", "step"]) {
-            Unanswered {
-                usage: STEP_ABORT,
-                failed: STEP_ABORT,
-                bug: STEP_ABORT,
             }
         } else {
             Unanswered::USUAL

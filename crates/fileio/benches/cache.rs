@@ -10,7 +10,7 @@ use throughline_block::Disk;
 use throughline_device::MemoryDevice;
 use throughline_fileio::{
     AddressSpace, Backing, CacheOptions, Claim, ClaimKind, Holes, Map, MappedExtent, Mapper,
-    PageCache, ReadStream, Result, Target, Wait, buffered,
+    PageCache, ReadStream, Result, Target, buffered,
 };
 
 const LEN: u64 = 1 << 30;
@@ -172,7 +172,7 @@ fn writes(host: &Arc<dyn Backing>, span: u64) -> f64 {
     let buf = [7; BLOCK as usize];
     let mut write = || {
         let at = random.u64(..span / BLOCK) * BLOCK;
-        buffered::write(host, at, &[IoSlice::new(&buf)], Wait::Yes).expect("a write");
+        buffered::write(host, at, &[IoSlice::new(&buf)]).expect("a write");
     };
     let count = READS / 4;
     (0..count / 10).for_each(|_| write());

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use crate::cache::{self, Accepted, Backing, Stored};
 use crate::error::{Error, Result};
 use crate::readahead::ReadStream;
-use crate::throttle::Wait;
 
 /// Reads from byte `offset` of the file. Returns the number of bytes read, less than requested only at the
 /// end of the file.
@@ -35,15 +34,9 @@ pub fn read(
 ///
 /// # Errors
 /// No space; errors of the mapping; errors of reading a block that is changed in part; the error of a failing
-/// write-back, when there is no room for more dirty memory; [`crate::Reason::WouldBlock`] if the call would
-/// have to wait and `wait` forbids it.
-pub fn write(
-    host: &Arc<dyn Backing>,
-    offset: u64,
-    bufs: &[IoSlice<'_>],
-    wait: Wait,
-) -> Result<Accepted> {
-    cache::write(host, offset, bufs, wait)
+/// write-back, when there is no room for more dirty memory.
+pub fn write(host: &Arc<dyn Backing>, offset: u64, bufs: &[IoSlice<'_>]) -> Result<Accepted> {
+    cache::write(host, offset, bufs)
 }
 
 /// As [`write()`], for bytes that their program has stored already, and that the kernel writes back: all are

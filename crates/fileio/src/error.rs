@@ -45,9 +45,6 @@ pub enum Reason {
     /// The file or its device is read-only.
     #[error("read-only")]
     ReadOnly,
-    /// The call would have to wait, and waiting was not allowed.
-    #[error("the call would block")]
-    WouldBlock,
     /// An argument is invalid.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),

@@ -46,17 +46,6 @@ impl Gate {
         mine.read()
     }
 
-    /// As [`Gate::shared`], but returns `None` if it is held exclusively or a writer is waiting.
-    pub(crate) fn try_shared(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        if let Some(mine) = self.mine.get() {
-            return mine.try_read();
-        }
-        // First use by this thread. A writer holds this mutex as long as it holds the locks.
-        let mut all = self.all.try_lock()?;
-        let mine = self.mine.get_or(|| added(&mut all));
-        mine.try_read()
-    }
-
     /// Runs `f` with the lock held exclusively.
     pub(crate) fn exclusive<R>(&self, f: impl FnOnce() -> R) -> R {
         let all = self.all.lock();
@@ -70,20 +59,6 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-
-    #[test]
-    fn a_thread_that_is_new_to_the_lock_does_not_wait_for_a_writer() {
-        let gate = Gate::default();
-        let try_by_a_new_thread = || {
-            std::thread::scope(|scope| {
-                let tried = scope.spawn(|| gate.try_shared().is_some());
-                tried.join().expect("no panic")
-            })
-        };
-        // If it waited, this would not return.
-        assert!(!gate.exclusive(try_by_a_new_thread));
-        assert!(try_by_a_new_thread());
-    }
 
     /// Increments by separate load and store: they would be lost if the gate admitted a second holder besides
     /// an exclusive one.

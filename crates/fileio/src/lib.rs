@@ -27,4 +27,4 @@ pub use file_lock::{FileExclusive, FileLock, FileShared};
 pub use mapper::{Claim, ClaimKind, Map, MappedExtent, Mapper, Target};
 pub use raw::RawFile;
 pub use readahead::{Advice, ReadStream};
-pub use throttle::{DirtyLimits, Wait};
+pub use throttle::DirtyLimits;

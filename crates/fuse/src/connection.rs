@@ -28,6 +28,23 @@ const MAX_REQUEST_BYTES: u32 = 4 << 20;
 /// Background requests of the kernel in flight: readahead, releases, parts of large direct I/Os.
 const MAX_BACKGROUND: u16 = 64;
 
+/// The capabilities of every mount, if the kernel has them.
+const ALWAYS: InitFlags = InitFlags::FUSE_HAS_IOCTL_DIR
+    .union(InitFlags::FUSE_MAX_PAGES)
+    // Files that bypass the kernel's cache can still be mapped.
+    .union(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP)
+    // A new size or time of a file does not drop its data from the kernel's cache.
+    .union(InitFlags::FUSE_EXPLICIT_INVAL_DATA)
+    .union(InitFlags::FUSE_CACHE_SYMLINKS)
+    .union(InitFlags::FUSE_NO_OPEN_SUPPORT)
+    .union(InitFlags::FUSE_NO_OPENDIR_SUPPORT)
+    .union(InitFlags::FUSE_ASYNC_DIO)
+    .union(InitFlags::FUSE_ATOMIC_O_TRUNC)
+    .union(InitFlags::FUSE_READDIRPLUS_AUTO)
+    .union(InitFlags::FUSE_PARALLEL_DIROPS)
+    // A write clears set-user-ID bits in the same request.
+    .union(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
+
 /// Where a connection comes from.
 pub(crate) enum Origin<'a> {
     /// `fuser` mounts at a directory, and unmounts when the connection is dropped.
@@ -153,8 +170,7 @@ fn able(choices: &Choices) -> Option<Able> {
 }
 
 fn capabilities(options: &MountOptions, over_rings: bool) -> InitFlags {
-    let mut wanted =
-        InitFlags::FUSE_HAS_IOCTL_DIR | InitFlags::FUSE_MAX_PAGES | chosen(&options.choices);
+    let mut wanted = ALWAYS | chosen(&options.choices);
     wanted.set(InitFlags::FUSE_OVER_IO_URING, over_rings);
     if options.read_only || options.small_files {
         // If files are opened without a request, O_TRUNC must reach the server as a separate SETATTR. On a
@@ -179,19 +195,9 @@ fn capabilities(options: &MountOptions, over_rings: bool) -> InitFlags {
 /// The capabilities that the choices need.
 fn chosen(choices: &Choices) -> InitFlags {
     [
-        (choices.direct_mmap, InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP),
-        (choices.explicit_inval, InitFlags::FUSE_EXPLICIT_INVAL_DATA),
         (choices.writeback_cache, InitFlags::FUSE_WRITEBACK_CACHE),
-        (choices.cache_symlinks, InitFlags::FUSE_CACHE_SYMLINKS),
-        (choices.no_open, InitFlags::FUSE_NO_OPEN_SUPPORT),
-        (choices.no_opendir, InitFlags::FUSE_NO_OPENDIR_SUPPORT),
-        (choices.async_dio, InitFlags::FUSE_ASYNC_DIO),
-        (choices.atomic_o_trunc, InitFlags::FUSE_ATOMIC_O_TRUNC),
         (choices.readdirplus, InitFlags::FUSE_DO_READDIRPLUS),
-        (choices.readdirplus_auto, InitFlags::FUSE_READDIRPLUS_AUTO),
-        (choices.parallel_dirops, InitFlags::FUSE_PARALLEL_DIROPS),
         (choices.setxattr_ext, InitFlags::FUSE_SETXATTR_EXT),
-        (choices.handle_killpriv, InitFlags::FUSE_HANDLE_KILLPRIV_V2),
         (choices.export, InitFlags::FUSE_EXPORT_SUPPORT),
     ]
     .into_iter()

@@ -118,7 +118,7 @@ impl OpenFile {
             writes,
             durable: Durable::of(flags),
             node,
-            gives_back: policy.kernel_caches && choices.give_back,
+            gives_back: policy.kernel_caches,
             streak: Streak::default(),
         };
         Ok((file, policy.answer))
@@ -132,7 +132,6 @@ impl OpenFile {
         node: Node,
         no_access_time: bool,
         opening: Opening,
-        choices: &Choices,
         inodes: &Arc<OpenInodes>,
     ) -> Result<OpenFile> {
         Ok(OpenFile {
@@ -145,7 +144,7 @@ impl OpenFile {
             // Any program may have it open with `O_SYNC`.
             durable: Durable::All,
             node,
-            gives_back: choices.give_back,
+            gives_back: true,
             streak: Streak::default(),
         })
     }
@@ -337,9 +336,9 @@ impl Files {
             through_cache: true,
             may_be_filled,
         };
-        let (choices, inodes) = (&self.choices, &self.inodes);
+        let inodes = &self.inodes;
         self.unopened.get(key, || {
-            OpenFile::unopened(node()?, key.no_access_time, opening, choices, inodes)
+            OpenFile::unopened(node()?, key.no_access_time, opening, inodes)
         })
     }
 

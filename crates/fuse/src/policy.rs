@@ -1,8 +1,7 @@
 //! Which cache serves an open file: the kernel's, or ours behind a direct open.
 //!
 //! A stream of writes through the kernel's cache is copied twice and arrives in pieces. Without the kernel's
-//! cache, each small read of cached data costs a request (`throughline lab run mount/choices` measures both).
-//! So:
+//! cache, each small read of cached data costs a request. So:
 //!
 //! | opened | cache |
 //! | --- | --- |
@@ -40,19 +39,12 @@ impl Policy {
         let flags = OFlags::from_bits_retain(flags);
         let access = flags & OFlags::RWMODE;
         let direct = flags.contains(OFlags::DIRECT);
-        let mixed = direct || choices.direct_mixed || (empty && choices.direct_new);
         let past = (choices.direct_io && !direct)
-            || (access == OFlags::WRONLY && choices.direct_writes)
-            || (access == OFlags::RDWR && mixed);
-        let mut answer = 0;
+            || access == OFlags::WRONLY
+            || (access == OFlags::RDWR && (direct || empty));
+        let mut answer = open_flags::KEEP_CACHE;
         if past {
-            answer |= open_flags::DIRECT_IO;
-            if choices.parallel_direct_writes {
-                answer |= open_flags::PARALLEL_DIRECT_WRITES;
-            }
-        }
-        if choices.keep_cache {
-            answer |= open_flags::KEEP_CACHE;
+            answer |= open_flags::DIRECT_IO | open_flags::PARALLEL_DIRECT_WRITES;
         }
         Policy {
             answer,

@@ -48,7 +48,6 @@ struct Workers<'a> {
     server: &'a dyn Service,
     connection: Arc<Channel>,
     request_bytes: usize,
-    clone_fd: bool,
     pace: Pace,
     /// A thread may serve on its caller's processor ([`Beside`]), because that pays.
     may_be_beside: AtomicBool,
@@ -106,8 +105,7 @@ pub(crate) fn run(
         server,
         connection,
         request_bytes,
-        clone_fd: choices.clone_fd,
-        pace: Pace::new(choices.spin && choices.clone_fd && processors > 1),
+        pace: Pace::new(processors > 1),
         may_be_beside: AtomicBool::new(false),
         has_beside: AtomicBool::new(false),
         beside: OnceLock::new(),
@@ -411,9 +409,6 @@ impl Workers<'_> {
     }
 
     fn channel(&self) -> Arc<Channel> {
-        if !self.clone_fd {
-            return Arc::clone(&self.connection);
-        }
         match clone_fuse_connection(self.connection.as_fd()) {
             Ok(fd) => Arc::new(Channel::new(fd)),
             // Without permission to open /dev/fuse, all threads share the first descriptor.

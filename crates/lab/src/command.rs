@@ -9,31 +9,9 @@ use std::time::Duration;
 use rustix::fs::{Advice, fadvise};
 use throughline_face::arguments::{PROGRAM, beside};
 
-use crate::kernel::{output, search_path};
+use crate::kernel::search_path;
 use crate::meter::{Meter, Spent, peak_memory_kib};
 use crate::{Error, Result};
-
-/// The report printed by `throughline --json cp --stats`.
-pub(crate) struct OwnReport(serde_json::Value);
-
-impl OwnReport {
-    /// A number in the report; 0 if it has none with that name.
-    pub(crate) fn number(&self, name: &str) -> f64 {
-        self.0
-            .get(name)
-            .and_then(serde_json::Value::as_f64)
-            .unwrap_or(0.0)
-    }
-}
-
-/// Runs a command to its end and measures its wall time. The processor time of the result is that of this
-/// process, and meaningless here.
-pub(crate) fn timed(command: &mut Command) -> Result<(Spent, String)> {
-    let meter = Meter::start();
-    let output = output(command)?;
-    let spent = meter.spent();
-    Ok((spent, String::from_utf8_lossy(&output.stdout).into_owned()))
-}
 
 /// Runs a command to its end and discards its output. Returns what it took, and its peak memory in MiB, read
 /// every few milliseconds.
@@ -82,16 +60,6 @@ pub(crate) fn own() -> Result<Command> {
     Ok(Command::new(own))
 }
 
-/// Runs our own `cp --stats` with these arguments.
-pub(crate) fn own_cp(arguments: &[&str]) -> Result<(Spent, OwnReport)> {
-    let mut cp = own()?;
-    let (spent, stdout) = timed(cp.args(["--json", "cp", "--stats"]).args(arguments))?;
-    let line = stdout.lines().last().unwrap_or_default();
-    let report = serde_json::from_str(line)
-        .map_err(|e| Error::new(format!("cp --stats printed {line:?}: {e}")))?;
-    Ok((spent, OwnReport(report)))
-}
-
 /// Creates a file of `len_bytes` with incompressible, varied contents, and syncs it to the disk.
 pub(crate) fn make_data(path: &Path, len_bytes: u64) -> Result<()> {
     use std::io::Write;
@@ -117,14 +85,6 @@ pub(crate) fn drop_cached(path: &Path) -> Result<()> {
     let file = std::fs::File::open(path)?;
     file.sync_all()?;
     Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
-}
-
-/// Reads `path` into the host's cache.
-pub(crate) fn read_into_cache(path: &Path) -> Result<()> {
-    let mut file = std::fs::File::open(path)?;
-    let mut buffer = vec![0; 1 << 20];
-    while file.read(&mut buffer)? > 0 {}
-    Ok(())
 }
 
 #[cfg(test)]

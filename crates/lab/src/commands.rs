@@ -61,8 +61,8 @@ fn command(target: &TargetSpec) -> Result<(String, PathBuf)> {
     let TargetKind::Command { line, dir } = &target.kind else {
         let label = target.label();
         return Err(Error::new(format!(
-            "target '{label}' needs a workload, which commands do not use: compare commands with commands \
-             only"
+            "target '{label}' needs a job file of fio, which commands do not use: compare commands with \
+             commands only"
         )));
     };
     let dir = dir.as_deref().unwrap_or(Path::new("."));
@@ -159,7 +159,6 @@ mod tests {
             rounds,
             seed: 3,
             asked,
-            given: BTreeMap::new(),
             started: "2026-01-02T03:04:05.000Z",
             interrupted: &|| false,
             progress: &|_, _| {

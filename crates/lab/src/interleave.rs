@@ -52,12 +52,6 @@ impl Outcome {
     ) -> Result<()> {
         let rounds = settings.rounds.unwrap_or(own_rounds);
         let mut variants = variants.into();
-        if let Some(watch) = settings.watch {
-            // Register them in order, because the first sample may not be that of the first variant.
-            for variant in &variants {
-                watch.variants().variant(&variant.name);
-            }
-        }
         let first = self.is_empty();
         let mut order = Order::new(SEED, variants.len());
         let mut in_order: BTreeMap<&str, Rounds> = BTreeMap::new();
@@ -71,11 +65,7 @@ impl Outcome {
                     break 'rounds;
                 }
                 let variant = &mut variants[which];
-                // Explain only counted rounds, not the warm-up.
-                let watch = settings.watch.filter(|_| round > 0);
-                let turn = watch.map(|watch| watch.variants().sample(&variant.name));
                 let sample = (variant.measure)();
-                drop(turn);
                 let sample = match sample {
                     // What was interrupted ends with an error of any kind.
                     Err(_)
@@ -126,7 +116,6 @@ mod tests {
                 true => Ok(()),
                 false => Err(Error::new("interrupted")),
             },
-            watch: None,
         };
         outcome.measure(&settings, 3, [variant("a"), variant("b")])?;
         Ok(outcome)
@@ -144,7 +133,6 @@ mod tests {
                 false => Ok(()),
                 true => Err(Error::new("interrupted")),
             },
-            watch: None,
         };
         let run = |ends_at: usize, is_interrupted: bool| {
             interrupted.set(false);

@@ -122,19 +122,6 @@ pub(crate) struct LoopMount {
     /// Dropped before the root.
     view: Option<View>,
     root: OwnedFd,
-    /// The loop device's name in sysfs, such as `loop0`.
-    name: String,
-}
-
-/// Counts of a loop device since it was set up.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LoopCounts {
-    /// Bytes written.
-    pub(crate) written_bytes: u64,
-    /// Flushes of its cache.
-    pub(crate) flushes: u64,
-    /// Transactions committed by its journal; 0 without a journal.
-    pub(crate) commits: u64,
 }
 
 impl LoopMount {
@@ -199,27 +186,7 @@ impl LoopMount {
         Ok(LoopMount {
             view: holder?.map(|holder| holder.view(point)),
             root: root?,
-            name: device.trim_start_matches("/dev/").to_owned(),
         })
-    }
-
-    /// The loop device's counts, from `/sys/block/*/stat` and `/proc/fs/jbd2/*/info`. Counts that the kernel
-    /// does not report are 0.
-    pub(crate) fn counts(&self) -> LoopCounts {
-        let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
-        let stat = read(format!("/sys/block/{}/stat", self.name));
-        let field = |at: usize| {
-            let word = stat.split_whitespace().nth(at);
-            word.and_then(|word| word.parse::<u64>().ok()).unwrap_or(0)
-        };
-        // A line such as "17 transactions (9 requested), each up to 2048 blocks".
-        let info = read(format!("/proc/fs/jbd2/{}-8/info", self.name));
-        let commits = info.split_whitespace().next();
-        LoopCounts {
-            written_bytes: field(6) * 512,
-            flushes: field(15),
-            commits: commits.and_then(|word| word.parse().ok()).unwrap_or(0),
-        }
     }
 
     /// The root of the file system.

@@ -32,20 +32,12 @@ pub mod workload;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use throughline::internal::{RawLayers, VolumeLayers};
-use throughline::{Listener, OpenOptions, RawFile, Volume};
-use throughline_block::Disk;
+use throughline::{OpenOptions, Volume};
 use throughline_device::EngineChoice;
-use throughline_explain::ours::Watch;
 use throughline_face::problem::Problem;
-use throughline_fileio::PageCache;
 
 pub use experiments::{EXPERIMENTS, Experiment, alone, find};
-/// Device models, by name.
-pub use throughline_models as models;
-
 pub use stats::{Judgement, Question, Summary, Verdict};
 
 /// Why an experiment could not run.
@@ -111,54 +103,20 @@ pub struct Settings<'a> {
     pub engine: EngineChoice,
     /// Called before each sample with the rounds done and the total; an error ends the experiment.
     pub progress: &'a Progress<'a>,
-    /// Records what our engine does for each variant, if the run is explained.
-    pub watch: Option<&'a Watch>,
 }
 
 impl Settings<'_> {
-    /// Options for opening targets of our engine: the run's engine, and a listener if the run is explained.
+    /// Options for opening targets of our engine.
     pub(crate) fn opening(&self) -> OpenOptions {
         let mut options = OpenOptions::new();
         options.write(true);
-        options.engine(self.engine).listener(self.listener());
+        options.engine(self.engine);
         options
     }
 
-    /// Opens the volume on an image and observes its cache.
+    /// Opens the volume on an image.
     pub(crate) fn volume(&self, image: &Path) -> Result<Volume> {
-        let volume = self.opening().open(image)?;
-        self.observe_cache(volume.cache());
-        Ok(volume)
-    }
-
-    /// Observes a device that is used without the rest of the engine.
-    pub(crate) fn observe_disk(&self, disk: &Disk) {
-        if let Some(listener) = self.listener() {
-            disk.listen(listener);
-        }
-    }
-
-    /// Observes the cache of an open volume or file.
-    pub(crate) fn observe_cache(&self, cache: &Arc<PageCache>) {
-        if let Some(watch) = self.watch {
-            watch.variants().cache(cache);
-        }
-    }
-
-    /// Observes the cache of a plain file or device.
-    pub(crate) fn observe_cache_of(&self, file: &RawFile) {
-        if self.watch.is_some() {
-            // Create the cache now. Otherwise it would exist only after the first buffered write.
-            file.prepare_cache();
-            file.cache()
-                .into_iter()
-                .for_each(|cache| self.observe_cache(cache));
-        }
-    }
-
-    fn listener(&self) -> Option<Arc<dyn Listener>> {
-        let variants = Arc::clone(self.watch?.variants());
-        Some(variants as Arc<dyn Listener>)
+        Ok(self.opening().open(image)?)
     }
 
     /// Scales `full` by [`Settings::scale_percent`], but not below `floor`.

@@ -1,16 +1,18 @@
 //! Device models in experiments.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use throughline_models::{Clock, ModelDevice, Options, find};
+use throughline_device::BlockDevice;
+use throughline_models::{Clock, ModelDevice, find};
 
 use crate::meter::Spent;
 use crate::{Error, Result};
 
-/// Opens the device model with this name.
-pub(crate) fn open(name: &str, with: impl FnOnce(Options) -> Options) -> Result<ModelDevice> {
+/// Opens the device model with this name, over this content, or none.
+pub(crate) fn open(name: &str, content: Option<Arc<dyn BlockDevice>>) -> Result<ModelDevice> {
     let model = find(name).ok_or_else(|| Error::new(format!("no device model '{name}'")))?;
-    Ok(with(Options::new()).open(model))
+    Ok(ModelDevice::new(model, content, Clock::real()))
 }
 
 /// The time that a model had spent spinning, instead of waiting for a timer, when this value was created.

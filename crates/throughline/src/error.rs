@@ -177,7 +177,6 @@ fn errno_of(reason: &Reason) -> Option<Errno> {
         Reason::AttributeName => Errno::RANGE,
         Reason::ValueTooLong => Errno::TOOBIG,
         Reason::Denied => Errno::ACCESS,
-        Reason::WouldBlock => Errno::AGAIN,
         Reason::NotOpenedFor(_) => Errno::BADF,
         _ => return None,
     })

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use throughline_block::Disk;
 use throughline_device::Op;
 use throughline_ext::{Fallocate, Reason};
-use throughline_fileio::{Advice, ReadStream, Wait};
+use throughline_fileio::{Advice, ReadStream};
 use throughline_locks::{Mutex, Rank};
 
 use crate::call::traced;
@@ -120,18 +120,6 @@ impl Handle {
         Ok(done)
     }
 
-    /// As [`Handle::read_at`], if that can be answered from the cache without waiting.
-    pub(crate) fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> Option<Result<usize>> {
-        if self.mode.direct || self.mode.no_reads {
-            return None;
-        }
-        let read = self.source.read_cached(offset, buf)?;
-        if !self.mode.unseen {
-            self.source.accessed();
-        }
-        Some(traced(&self.disk, Op::Read, |bytes| *bytes, || Ok(read)))
-    }
-
     /// See [`LendCached`](crate::internal::LendCached).
     pub(crate) fn pieces_here(&self, len: u64) -> Option<Vec<usize>> {
         if self.mode.direct || self.mode.no_reads {
@@ -195,7 +183,7 @@ impl Handle {
     /// # Errors
     /// The same.
     pub fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<usize> {
-        Ok(self.write(At::Offset(offset), bufs, Wait::Yes)?.1)
+        Ok(self.write(At::Offset(offset), bufs)?.1)
     }
 
     /// As [`Handle::write_at`], repeated until all of `buf` is written.
@@ -217,19 +205,6 @@ impl Handle {
         Ok(())
     }
 
-    /// As [`Handle::write_at`], but fails where a buffered write would have to wait for dirty memory or be
-    /// paused. Programs with an event loop can then retry later. A direct handle still waits for the device.
-    ///
-    /// **Until it is synced, a change is lost if the process ends or the machine fails**
-    /// ([what is durable](crate#what-is-durable)).
-    ///
-    /// # Errors
-    /// [`Reason::WouldBlock`], with nothing written; as [`Handle::write_at`].
-    pub fn try_write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
-        let bufs = [IoSlice::new(buf)];
-        Ok(self.write(At::Offset(offset), &bufs, Wait::No)?.1)
-    }
-
     /// Writes at the end of the file; returns the offset of the data and the number of bytes written. Appends
     /// through any number of handles and threads never overlap.
     ///
@@ -239,7 +214,7 @@ impl Handle {
     /// # Errors
     /// As [`Handle::write_at`].
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
-        self.write(At::End, &[IoSlice::new(buf)], Wait::Yes)
+        self.write(At::End, &[IoSlice::new(buf)])
     }
 
     /// As [`Handle::append`], but writes all of `buf` in one contiguous piece or fails; returns its offset.
@@ -269,7 +244,7 @@ impl Handle {
 
     /// As [`Handle::write_vectored_at`]; also returns the offset that was written to.
     pub(crate) fn write_from(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<(u64, usize)> {
-        self.write(At::Offset(offset), bufs, Wait::Yes)
+        self.write(At::Offset(offset), bufs)
     }
 
     /// Whether writes may begin at any offset and are not durable by themselves.
@@ -284,7 +259,7 @@ impl Handle {
         }
     }
 
-    fn write(&self, at: At, bufs: &[IoSlice<'_>], wait: Wait) -> Result<(u64, usize)> {
+    fn write(&self, at: At, bufs: &[IoSlice<'_>]) -> Result<(u64, usize)> {
         self.check_write()?;
         let at = match at {
             _ if self.mode.append => At::End,
@@ -294,7 +269,7 @@ impl Handle {
         let direct = self.mode.direct;
         let moved = |written: &(u64, usize)| written.1;
         traced(&self.disk, Op::Write, moved, move || {
-            let written = self.source.write(direct, at, bufs, wait)?;
+            let written = self.source.write(direct, at, bufs)?;
             match self.mode.durability {
                 Durability::Later => {}
                 Durability::Data => self.source.sync(true)?,

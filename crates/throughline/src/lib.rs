@@ -14,7 +14,6 @@
 //! | `getfattr`, `setfattr`, `getfacl`, `setfacl` | [`Xattrs`], from [`Dir::xattrs`] |
 //! | `Read`, `Write`, `Seek` | the same: [`File`] and [`RawFile`] implement them |
 //! | `FileExt::read_at`, `write_at` | [`Handle::read_at`], [`Handle::write_at`] |
-//! | `tokio::fs` | [`Handle::to_async`], for any runtime |
 //! | `O_DIRECT`, `O_SYNC`, `O_DSYNC`, `O_APPEND` | [`FileOptions`] |
 //! | a loop device, `/dev/mapper` | [`OpenOptions::open_fd`], [`Memory`], or your own [`Device`] |
 //!
@@ -151,13 +150,12 @@
 //! # Threads
 //!
 //! All types are `Send` and `Sync`, and calls take `&self`. Threads that share a volume or a file need no
-//! lock of their own. Calls block only for the device and to limit dirty memory. [`Handle::try_write_at`]
-//! fails instead of waiting for dirty memory.
+//! lock of their own. Calls block only for the device and to limit dirty memory.
 //!
 //! # More
 //!
 //! `examples/` has a device in memory, an encrypting device, a streaming copy, a log-structured store that
-//! survives `kill -9`, a reproducible image, eight threads in one volume, and files read in tokio.
+//! survives `kill -9`, a reproducible image, and eight threads in one volume.
 //!
 //! Invariants:
 //! - Paths are bytes. They start at the root of the volume (or at a [`Dir`]) and never lead out of it: `..`
@@ -181,7 +179,6 @@ mod info;
 #[doc(hidden)]
 pub mod internal;
 mod label;
-mod later;
 mod metadata;
 mod mode;
 mod node;
@@ -210,7 +207,6 @@ pub use file::File;
 pub use handle::Handle;
 pub use hints::SyncRange;
 pub use info::{DeviceState, IoCounts, JournalState, VolumeInfo};
-pub use later::{AsyncFile, Pending, Returned};
 pub use metadata::{Attributes, DeviceNumber, FileType, Metadata};
 pub use mode::FileOptions;
 pub use node::{Listed, NewNode, Node};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use throughline_ext::{Fallocate, Reason};
 use throughline_fileio::readahead::{self, Advice};
-use throughline_fileio::{RawFile, ReadStream, Wait};
+use throughline_fileio::{RawFile, ReadStream};
 
 use crate::error::{Error, Result};
 use crate::hints::SyncRange;
@@ -43,14 +43,11 @@ pub(crate) trait Source: Send + Sync {
         bufs: &mut [IoSliceMut<'_>],
     ) -> Result<usize>;
 
-    /// As `read` of a buffered handle, if the whole range up to the end of the file is cached: never waits
-    /// for the device. `None` otherwise.
-    fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Option<usize>;
-
     /// The lengths of the pieces of the cache's memory that hold a range, if it is cached as a whole.
     fn cached_pieces(&self, offset: u64, len: u64) -> Option<Vec<usize>>;
 
-    /// As `read_cached`, but calls with the pieces of the cache's memory, which is locked meanwhile.
+    /// As `read` of a buffered handle, if the whole range is cached, but calls with the pieces of the cache's
+    /// memory, which is locked meanwhile.
     fn lend_cached(
         &self,
         offset: u64,
@@ -62,8 +59,7 @@ pub(crate) trait Source: Send + Sync {
     fn accessed(&self) {}
 
     /// Returns the offset written to and the number of bytes written.
-    fn write(&self, direct: bool, at: At, bufs: &[IoSlice<'_>], wait: Wait)
-    -> Result<(u64, usize)>;
+    fn write(&self, direct: bool, at: At, bufs: &[IoSlice<'_>]) -> Result<(u64, usize)>;
 
     fn sync(&self, data_only: bool) -> Result<()>;
 
@@ -105,10 +101,6 @@ impl Source for Held {
         Ok(self.buffered()?.read(true, offset, bufs, stream)?)
     }
 
-    fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Option<usize> {
-        self.was_buffered()?.read_cached(offset, buf)
-    }
-
     fn cached_pieces(&self, offset: u64, len: u64) -> Option<Vec<usize>> {
         self.was_buffered()?.cached_pieces(offset, len)
     }
@@ -126,13 +118,7 @@ impl Source for Held {
         self.fs().note_access(&self.inode);
     }
 
-    fn write(
-        &self,
-        direct: bool,
-        at: At,
-        bufs: &[IoSlice<'_>],
-        wait: Wait,
-    ) -> Result<(u64, usize)> {
+    fn write(&self, direct: bool, at: At, bufs: &[IoSlice<'_>]) -> Result<(u64, usize)> {
         if let At::Offset(_) = at {
             self.fs().check_overwrite(&self.inode)?;
         }
@@ -142,9 +128,9 @@ impl Source for Held {
             }
             At::End if direct => self.fs().append(&self.inode, bufs)?,
             At::Offset(offset) | At::Granted(offset) => {
-                self.buffered()?.write(true, Some(offset), bufs, wait)?
+                self.buffered()?.write(true, Some(offset), bufs)?
             }
-            At::End => self.buffered()?.write(true, None, bufs, wait)?,
+            At::End => self.buffered()?.write(true, None, bufs)?,
         })
     }
 
@@ -212,11 +198,6 @@ impl Source for RawFile {
         })
     }
 
-    fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Option<usize> {
-        self.cache()?; // a file that was never read through a cache gets none here
-        self.cached().space().read_cached(offset, buf)
-    }
-
     fn cached_pieces(&self, offset: u64, len: u64) -> Option<Vec<usize>> {
         self.cache()?;
         throughline_fileio::cached_pieces(self.cached().space(), offset, len)
@@ -232,22 +213,14 @@ impl Source for RawFile {
         throughline_fileio::lend_cached(self.cached().space(), offset, len, lend)
     }
 
-    fn write(
-        &self,
-        direct: bool,
-        at: At,
-        bufs: &[IoSlice<'_>],
-        wait: Wait,
-    ) -> Result<(u64, usize)> {
+    fn write(&self, direct: bool, at: At, bufs: &[IoSlice<'_>]) -> Result<(u64, usize)> {
         Ok(match at {
             At::Offset(offset) | At::Granted(offset) if direct => {
                 (offset, self.write_vectored_at(offset, bufs)?)
             }
             At::End if direct => self.append(bufs)?,
-            At::Offset(offset) | At::Granted(offset) => {
-                self.write_buffered(Some(offset), bufs, wait)?
-            }
-            At::End => self.write_buffered(None, bufs, wait)?,
+            At::Offset(offset) | At::Granted(offset) => self.write_buffered(Some(offset), bufs)?,
+            At::End => self.write_buffered(None, bufs)?,
         })
     }
 

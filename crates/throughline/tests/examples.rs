@@ -21,8 +21,6 @@ mod log_store;
 mod memory_device;
 #[path = "../examples/streaming_copy.rs"]
 mod streaming_copy;
-#[path = "../examples/tokio_read.rs"]
-mod tokio_read;
 
 /// Says to this test, started anew as a process, on what image to work.
 const IMAGE: &str = "THROUGHLINE_EXAMPLES_IMAGE";
@@ -186,29 +184,6 @@ fn values_put_in_the_store_survive_kill_9() {
         }
         volume.close().unwrap();
         assert_clean(&path);
-    }
-}
-
-#[test]
-fn files_are_read_in_tokio() {
-    let Some((_folder, path)) = image("64M") else {
-        return;
-    };
-    let volume = OpenOptions::new().write(true).open(&path).unwrap();
-    for number in 0..100_usize {
-        let bytes = vec![1; number * 7000];
-        volume.write(format!("/{number:03}"), bytes).unwrap();
-    }
-    volume.close().unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .build()
-        .unwrap();
-    let lengths = runtime.block_on(tokio_read::run(&path)).unwrap();
-    assert_eq!(lengths.len(), 100);
-    for (number, (path, length)) in lengths.iter().enumerate() {
-        assert_eq!(path, Path::new(&format!("/{number:03}")));
-        assert_eq!(*length, number as u64 * 7000);
     }
 }
 

@@ -7,9 +7,9 @@
 //!  reap  ◄──── Clock: wait until then ◄────────────────────────────────┘
 //! ```
 //!
-//! - A [`Model`] describes a device: limits, [`Law`], [`Host`], and the source of each number ([`Figure`]).
-//!   [`find`] looks one up by name, [`MODELS`] lists all.
-//! - A [`ModelDevice`] is a `BlockDevice` made from a model, over any content ([`Content`]).
+//! - A [`Model`] describes a device: limits, [`Law`], [`Host`]. `catalogue.rs` says where each number is
+//!   from. [`find`] looks one up by name, [`MODELS`] lists all.
+//! - A [`ModelDevice`] is a `BlockDevice` made from a model, over any content.
 //! - A [`Scaling`] is the law of many cores with and without a cache line that all of them write: founding
 //!   report 2.
 //!
@@ -34,7 +34,7 @@ mod timetable;
 
 pub use catalogue::{MODELS, find};
 pub use clock::Clock;
-pub use device::{Content, ModelDevice, Options};
-pub use model::{Commands, Figure, Host, Law, Model};
+pub use device::ModelDevice;
+pub use model::{Host, Law, Model};
 pub use scaling::{MANY_CORES, Scaling};
-pub use timetable::{CommandStage, Timetable, Work};
+pub use timetable::{Timetable, Work};

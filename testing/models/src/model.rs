@@ -1,4 +1,4 @@
-//! [`Model`]: the numbers of a device and their sources.
+//! [`Model`]: the numbers of a device.
 
 use throughline_device::Limits;
 
@@ -7,8 +7,6 @@ use throughline_device::Limits;
 pub struct Model {
     /// Name, such as `ufs-phone`.
     pub name: &'static str,
-    /// One-line description.
-    pub about: &'static str,
     /// Limits of requests. Requests longer than `max_transfer_bytes` are accepted and split as a kernel does.
     pub limits: Limits,
     /// Timing of the device itself.
@@ -17,8 +15,6 @@ pub struct Model {
     pub host: Host,
     /// Default length in bytes.
     pub len_bytes: u64,
-    /// Every relevant number above and its source.
-    pub figures: &'static [Figure],
 }
 
 /// The completion time of a request.
@@ -33,8 +29,6 @@ pub struct Law {
     pub bytes_per_s: u64,
     /// Nanoseconds per transfer in the command stage.
     pub command_ns: u64,
-    /// Number of command stages and sets of slots.
-    pub commands: Commands,
     /// Nanoseconds from the end of the command stage until the data can move. Latencies of several requests
     /// overlap.
     pub latency_ns: u64,
@@ -42,15 +36,6 @@ pub struct Law {
     pub seek_ns: u64,
     /// Nanoseconds of a flush, after everything that was submitted before it.
     pub flush_ns: u64,
-}
-
-/// The unit that has a command stage and slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Commands {
-    /// The device: all queues share them.
-    OfDevice,
-    /// Each queue.
-    OfQueue,
 }
 
 /// Time that the computer needs for a request, apart from the device: a phone's processor is slower than a
@@ -67,15 +52,4 @@ pub struct Host {
     /// Nanoseconds that a program's thread needs to put a page into a cache, including accounting and copy.
     /// The device does not charge it; the simulated program must.
     pub page_fill_ns: u64,
-}
-
-/// A number of a model.
-#[derive(Clone, Copy, Debug)]
-pub struct Figure {
-    /// What the number describes.
-    pub what: &'static str,
-    /// The number, with its unit.
-    pub value: &'static str,
-    /// Its source, or that it is assumed and why.
-    pub source: &'static str,
 }

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use throughline_device::{Completion, Queue, Request};
 
 use crate::device::Shared;
-use crate::model::Commands;
-use crate::timetable::{CommandStage, Work};
+use crate::timetable::Work;
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -19,8 +18,6 @@ pub(crate) struct ModelQueue {
     shared: Arc<Shared>,
     /// A queue of the content's device.
     content: Box<dyn Queue>,
-    /// The queue's own command stage, if each queue has one.
-    commands: Option<CommandStage>,
     /// Submitted requests whose bytes are not yet moved, in order of submission.
     fresh: VecDeque<(u64, Request)>,
     /// Requests whose bytes are moved, by completion time.
@@ -31,9 +28,7 @@ pub(crate) struct ModelQueue {
 
 impl ModelQueue {
     pub(crate) fn new(shared: Arc<Shared>, content: Box<dyn Queue>) -> ModelQueue {
-        let own = shared.model.law.commands == Commands::OfQueue;
         ModelQueue {
-            commands: own.then(|| CommandStage::new(&shared.model)),
             shared,
             content,
             fresh: VecDeque::new(),
@@ -54,7 +49,7 @@ impl ModelQueue {
             offset_bytes: request.offset_bytes(),
             len_bytes: request.len_bytes(),
         };
-        self.shared.admit(self.commands.as_mut(), work) + pages * host.page_out_ns
+        self.shared.admit(work) + pages * host.page_out_ns
     }
 
     /// Moves the bytes of requests that complete by `until_ns`, in order of submission.

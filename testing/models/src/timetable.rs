@@ -24,43 +24,15 @@ pub struct Work {
     pub len_bytes: u64,
 }
 
-/// Slots and the command stage, of a device or of one queue.
-#[derive(Clone, Debug)]
-pub struct CommandStage {
-    /// Completion times of the requests on the device, earliest first; at most one per slot.
-    ends_ns: VecDeque<u64>,
-    slots: usize,
-    free_at_ns: u64,
-}
-
-impl CommandStage {
-    /// An idle stage with the model's queue depth.
-    pub fn new(model: &Model) -> CommandStage {
-        let slots = model.limits.queue_depth.max(1) as usize;
-        CommandStage {
-            ends_ns: VecDeque::with_capacity(slots),
-            slots,
-            free_at_ns: 0,
-        }
-    }
-
-    /// Takes a slot for a transfer that arrives at `now_ns`, and returns when its command is done.
-    fn pass(&mut self, now_ns: u64, command_ns: u64) -> u64 {
-        let mut begin_ns = now_ns.max(self.free_at_ns);
-        if self.ends_ns.len() == self.slots
-            && let Some(slot_at_ns) = self.ends_ns.pop_front()
-        {
-            begin_ns = begin_ns.max(slot_at_ns);
-        }
-        self.free_at_ns = begin_ns.saturating_add(command_ns);
-        self.free_at_ns
-    }
-}
-
-/// The data stage of a device, with its law.
+/// The stages of a device, with its law.
 #[derive(Clone, Debug)]
 pub struct Timetable {
     law: Law,
+    /// Completion times of the requests on the device, earliest first; at most one per slot.
+    ends_ns: VecDeque<u64>,
+    slots: usize,
+    /// When the command stage is free.
+    command_free_at_ns: u64,
     max_transfer_bytes: u64,
     data_free_at_ns: u64,
     /// End of the last transfer on the device.
@@ -70,8 +42,12 @@ pub struct Timetable {
 impl Timetable {
     /// An idle device of this model, with its head at the first byte.
     pub fn new(model: &Model) -> Timetable {
+        let slots = model.limits.queue_depth.max(1) as usize;
         Timetable {
             law: model.law,
+            ends_ns: VecDeque::with_capacity(slots),
+            slots,
+            command_free_at_ns: 0,
             max_transfer_bytes: u64::from(model.limits.max_transfer_bytes).max(1),
             data_free_at_ns: 0,
             head_bytes: 0,
@@ -86,24 +62,36 @@ impl Timetable {
     /// The completion time of `work` that arrives at `now_ns`. Calls must be in order of arrival.
     ///
     /// Work longer than one transfer is split; each part takes a slot and passes the command stage.
-    pub fn admit(&mut self, now_ns: u64, commands: &mut CommandStage, work: Work) -> u64 {
+    pub fn admit(&mut self, now_ns: u64, work: Work) -> u64 {
         match work.op {
-            Op::Read | Op::Write => self.transfers(now_ns, commands, work),
+            Op::Read | Op::Write => self.transfers(now_ns, work),
             // After the data already queued.
             Op::Flush => {
-                let ready_ns = commands.pass(now_ns, self.law.command_ns);
+                let ready_ns = self.pass(now_ns);
                 let end_ns = self.data_free_at_ns.max(ready_ns) + self.law.flush_ns;
-                self.ends(commands, end_ns)
+                self.ends(end_ns)
             }
             Op::Discard | Op::WriteZeroes => {
-                let ready_ns = commands.pass(now_ns, self.law.command_ns);
+                let ready_ns = self.pass(now_ns);
                 let end_ns = self.data_free_at_ns.max(ready_ns);
-                self.ends(commands, end_ns)
+                self.ends(end_ns)
             }
         }
     }
 
-    fn transfers(&mut self, now_ns: u64, commands: &mut CommandStage, work: Work) -> u64 {
+    /// Takes a slot for a transfer that arrives at `now_ns`, and returns when its command is done.
+    fn pass(&mut self, now_ns: u64) -> u64 {
+        let mut begin_ns = now_ns.max(self.command_free_at_ns);
+        if self.ends_ns.len() == self.slots
+            && let Some(slot_at_ns) = self.ends_ns.pop_front()
+        {
+            begin_ns = begin_ns.max(slot_at_ns);
+        }
+        self.command_free_at_ns = begin_ns.saturating_add(self.law.command_ns);
+        self.command_free_at_ns
+    }
+
+    fn transfers(&mut self, now_ns: u64, work: Work) -> u64 {
         let (mut at, end) = (
             work.offset_bytes,
             work.offset_bytes.saturating_add(work.len_bytes),
@@ -111,14 +99,14 @@ impl Timetable {
         let mut end_ns = now_ns;
         while at < end {
             let len = self.max_transfer_bytes.min(end - at);
-            end_ns = self.transfer(now_ns, commands, at, len);
+            end_ns = self.transfer(now_ns, at, len);
             at += len;
         }
         end_ns
     }
 
-    fn transfer(&mut self, now_ns: u64, commands: &mut CommandStage, at: u64, len: u64) -> u64 {
-        let ready_ns = commands.pass(now_ns, self.law.command_ns) + self.law.latency_ns;
+    fn transfer(&mut self, now_ns: u64, at: u64, len: u64) -> u64 {
+        let ready_ns = self.pass(now_ns) + self.law.latency_ns;
         let seek_ns = match at == self.head_bytes {
             true => 0,
             false => self.law.seek_ns,
@@ -126,12 +114,12 @@ impl Timetable {
         let begin_ns = self.data_free_at_ns.max(ready_ns);
         let end_ns = begin_ns + seek_ns + self.transfer_ns(len);
         self.head_bytes = at + len;
-        self.ends(commands, end_ns)
+        self.ends(end_ns)
     }
 
-    fn ends(&mut self, commands: &mut CommandStage, end_ns: u64) -> u64 {
+    fn ends(&mut self, end_ns: u64) -> u64 {
         self.data_free_at_ns = self.data_free_at_ns.max(end_ns);
-        commands.ends_ns.push_back(end_ns);
+        self.ends_ns.push_back(end_ns);
         end_ns
     }
 

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use throughline_block::{Disk, SplitReason};
-use throughline_device::{AlignedBuf, BlockDevice, Done, Limits, Op, Queue, Segment, scope};
-use throughline_models::{
-    Clock, CommandStage, Commands, Content, Host, Law, MODELS, Model, ModelDevice, Options,
-    Timetable, Work, find,
+use throughline_device::{
+    AlignedBuf, BlockDevice, Done, Limits, MemoryDevice, Op, Queue, Segment, scope,
 };
+use throughline_models::{Clock, Host, Law, MODELS, Model, ModelDevice, Timetable, Work, find};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -19,7 +18,7 @@ fn model(name: &str) -> &'static Model {
 /// The device with its own simulated clock, at 0.
 fn simulated(model: &Model) -> (ModelDevice, Clock) {
     let clock = Clock::simulated();
-    (Options::new().clock(clock.clone()).open(model), clock)
+    (ModelDevice::new(model, None, clock.clone()), clock)
 }
 
 /// Reads `count` times `len` bytes, `step` apart, through one queue that is kept full.
@@ -70,20 +69,9 @@ fn one_small_read_takes_every_stage_in_turn() {
     }
 }
 
-#[test]
-fn small_reads_at_depth_are_bound_by_the_command_stage() {
-    let nvme = model("nvme");
-    let (device, clock) = simulated(nvme);
-    let mut queue = device.open_queue().unwrap();
-    read(&mut *queue, 20_000, 4096, 8192);
-    let iops = 20_000.0 * 1e9 / clock.now_ns() as f64;
-    assert!((455_000.0..=460_000.0).contains(&iops), "{iops}");
-}
-
 /// A model with round numbers.
 const ROUND: Model = Model {
     name: "round",
-    about: "",
     limits: Limits {
         logical_block_bytes: 512,
         physical_block_bytes: 512,
@@ -105,7 +93,6 @@ const ROUND: Model = Model {
         // 1 ns per byte.
         bytes_per_s: 1_000_000_000,
         command_ns: 10,
-        commands: Commands::OfDevice,
         latency_ns: 100_000,
         seek_ns: 0,
         flush_ns: 7,
@@ -117,7 +104,6 @@ const ROUND: Model = Model {
         page_fill_ns: 0,
     },
     len_bytes: 1 << 20,
-    figures: &[],
 };
 
 fn transfer(offset_bytes: u64, len_bytes: u64) -> Work {
@@ -131,9 +117,8 @@ fn transfer(offset_bytes: u64, len_bytes: u64) -> Work {
 #[test]
 fn no_more_requests_are_on_the_device_than_it_has_slots() {
     let mut table = Timetable::new(&ROUND);
-    let mut commands = CommandStage::new(&ROUND);
     let ends: Vec<u64> = (0..5)
-        .map(|number| table.admit(0, &mut commands, transfer(number * 512, 512)))
+        .map(|number| table.admit(0, transfer(number * 512, 512)))
         .collect();
     // Two at once; the third gets a slot when the first completes.
     assert_eq!(ends[0], 10 + 100_000 + 512);
@@ -141,37 +126,6 @@ fn no_more_requests_are_on_the_device_than_it_has_slots() {
     assert_eq!(ends[2], ends[0] + 10 + 100_000 + 512);
     assert_eq!(ends[3], ends[2] + 512);
     assert_eq!(ends[4], ends[2] + 10 + 100_000 + 512);
-}
-
-#[test]
-fn queues_share_a_devices_slots_or_have_their_own() {
-    let end_of_four = |commands| {
-        let model = Model {
-            law: Law {
-                commands,
-                ..ROUND.law
-            },
-            ..ROUND
-        };
-        let (device, clock) = simulated(&model);
-        let (mut one, mut other) = (device.open_queue().unwrap(), device.open_queue().unwrap());
-        let (mut a, mut b, mut done) = ([0; 1024], [0; 1024], Vec::new());
-        scope(&mut *one, |one| {
-            scope(&mut *other, |other| {
-                for (number, (a, b)) in a.chunks_mut(512).zip(b.chunks_mut(512)).enumerate() {
-                    let at = number as u64 * 512;
-                    one.submit(0, Op::Read, at, [Segment::Read(a)], false);
-                    other.submit(0, Op::Read, at + 4096, [Segment::Read(b)], false);
-                }
-                other.reap(2, &mut done);
-            });
-            one.reap(2, &mut done);
-        });
-        clock.now_ns()
-    };
-    // Two slots take two rounds of latency, four take one.
-    assert_eq!(end_of_four(Commands::OfDevice), 2 * 100_010 + 3 * 512);
-    assert_eq!(end_of_four(Commands::OfQueue), 100_010 + 4 * 512);
 }
 
 #[test]
@@ -202,11 +156,10 @@ fn a_full_queue_waits_for_one_of_its_own() {
 
 #[test]
 fn a_request_longer_than_a_transfer_costs_as_its_pieces() {
-    let whole =
-        Timetable::new(&ROUND).admit(0, &mut CommandStage::new(&ROUND), transfer(0, 10_240));
-    let (mut table, mut commands) = (Timetable::new(&ROUND), CommandStage::new(&ROUND));
+    let whole = Timetable::new(&ROUND).admit(0, transfer(0, 10_240));
+    let mut table = Timetable::new(&ROUND);
     let pieces = [(0, 4096), (4096, 4096), (8192, 2048)];
-    let ends = pieces.map(|(at, len)| table.admit(0, &mut commands, transfer(at, len)));
+    let ends = pieces.map(|(at, len)| table.admit(0, transfer(at, len)));
     assert_eq!(whole, ends[2]);
 }
 
@@ -251,15 +204,15 @@ fn a_disk_seeks_when_a_transfer_begins_elsewhere() {
 fn a_flush_is_behind_what_was_there_and_discards_move_nothing() {
     let mut deep = ROUND;
     deep.limits.queue_depth = 8;
-    let (mut table, mut commands) = (Timetable::new(&deep), CommandStage::new(&deep));
-    let written = table.admit(0, &mut commands, transfer(0, 512));
+    let mut table = Timetable::new(&deep);
+    let written = table.admit(0, transfer(0, 512));
     let mut of = |op| {
         let work = Work {
             op,
             offset_bytes: 0,
             len_bytes: 4096,
         };
-        table.admit(0, &mut commands, work)
+        table.admit(0, work)
     };
     let flushed = of(Op::Flush);
     assert_eq!(flushed, written + 7);
@@ -326,8 +279,8 @@ fn the_arrays_host_makes_the_old_way_what_report_3_says() {
 #[test]
 fn written_data_is_read_back() {
     for model in MODELS {
-        let options = Options::new().content(Content::Memory).len_bytes(16 << 20);
-        let device = options.clock(Clock::simulated()).open(model);
+        let content = Arc::new(MemoryDevice::new(16 << 20));
+        let device = ModelDevice::new(model, Some(content), Clock::simulated());
         assert_eq!(device.len_bytes(), 16 << 20);
         let disk = Disk::new(Arc::new(device)).unwrap();
         let pattern: Vec<u8> = (0..3 * MIB).map(|i| (i * 7 % 251) as u8).collect();
@@ -343,8 +296,8 @@ fn written_data_is_read_back() {
 
 #[test]
 fn a_request_longer_than_a_transfer_keeps_its_content() {
-    let options = Options::new().content(Content::Memory);
-    let device = options.clock(Clock::simulated()).open(&ROUND);
+    let content = Arc::new(MemoryDevice::new(ROUND.len_bytes));
+    let device = ModelDevice::new(&ROUND, Some(content), Clock::simulated());
     let (pattern, mut back) = ([5; 64 * KIB], [0; 64 * KIB]);
     let mut done = Vec::new();
     let mut queue = device.open_queue().unwrap();
@@ -387,18 +340,9 @@ fn impossible_requests_are_refused() {
 }
 
 #[test]
-fn every_model_has_a_name_of_its_own_and_sources() {
-    for (number, model) in MODELS.iter().enumerate() {
-        assert!(
-            MODELS[..number]
-                .iter()
-                .all(|other| other.name != model.name)
-        );
-        assert_eq!(find(model.name).map(|found| found.about), Some(model.about));
-        assert!(!model.figures.is_empty());
-        for figure in model.figures {
-            assert!(!figure.source.is_empty() && !figure.value.is_empty());
-        }
+fn a_model_is_found_by_its_name() {
+    for model in MODELS {
+        assert_eq!(find(model.name).map(|found| found.law), Some(model.law));
     }
     assert!(find("floppy").is_none());
 }

@@ -2,7 +2,7 @@
 
 use super::drive::{Check, Driver, same};
 use super::op::{Data, Op};
-use super::subject::{Answer, Form, Refusal, Subject};
+use super::subject::{Answer, Refusal, Subject};
 use super::tree::Id;
 
 impl Driver {
@@ -11,8 +11,7 @@ impl Driver {
             Op::Write(path, handle, form, offset, data) => {
                 let answer = subject.write(&path.0, *handle, *form, *offset, &data.bytes());
                 let id = self.tree.find_file(&path.0);
-                let (answer, data) = self.without_waiting(*form, answer, *data);
-                self.written(subject, answer, id, *offset, data)
+                self.written(subject, answer, id, *offset, *data)
             }
             Op::Append(path, handle, data) => {
                 let answer = subject.append(&path.0, *handle, &data.bytes());
@@ -54,8 +53,7 @@ impl Driver {
                     return Ok(());
                 };
                 let answer = subject.write_kept(*slot, *form, *offset, &data.bytes());
-                let (answer, data) = self.without_waiting(*form, answer, *data);
-                self.written(subject, answer, Ok(id), *offset, data)
+                self.written(subject, answer, Ok(id), *offset, *data)
             }
             Op::AppendKept(slot, data) => {
                 let Some(id) = of(self, slot) else {
@@ -97,26 +95,6 @@ impl Driver {
             }
             _ => Ok(()),
         }
-    }
-
-    /// A write that may not wait stops where it would wait, or fails if that is at once. It then counts as a
-    /// shorter write.
-    fn without_waiting(
-        &mut self,
-        form: Form,
-        answer: Answer<usize>,
-        data: Data,
-    ) -> (Answer<usize>, Data) {
-        let written = match &answer {
-            Ok(written) if *written < data.len && *written > 0 => *written,
-            Err(Refusal::WouldBlock) => 0,
-            _ => return (answer, data),
-        };
-        if form != Form::Try {
-            return (answer, data);
-        }
-        self.would_block += 1;
-        (Ok(written), data.up_to(written))
     }
 
     fn appended(

@@ -26,8 +26,6 @@ pub struct Driver {
     pub no_space: u32,
     /// Number of operations refused as unsupported.
     pub unsupported: u32,
-    /// Number of writes that would have had to wait and were not allowed to.
-    pub would_block: u32,
 }
 
 pub(super) type Check = Result<(), String>;
@@ -44,7 +42,6 @@ impl Driver {
             count: 0,
             no_space: 0,
             unsupported: 0,
-            would_block: 0,
         }
     }
 

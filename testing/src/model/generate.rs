@@ -340,7 +340,6 @@ impl Generator {
                 let data = Data {
                     len: self.len() as usize,
                     seed: self.random.u64(..),
-                    cut: 0,
                 };
                 Op::Write(
                     path,
@@ -443,7 +442,6 @@ impl Generator {
                 let data = Data {
                     len: self.len() as usize,
                     seed: self.random.u64(..),
-                    cut: 0,
                 };
                 Op::WriteKept(0, Form::default(), self.offset(size), data)
             }

@@ -114,8 +114,7 @@ impl Hot {
 
     fn form(&mut self) -> Form {
         match self.random.u8(..8) {
-            0 => Form::Try,
-            1 | 2 => Form::Vectored,
+            0..3 => Form::Vectored,
             _ => Form::Plain,
         }
     }
@@ -164,7 +163,6 @@ impl Hot {
         Data {
             len: self.len() as usize,
             seed: self.random.u64(..),
-            cut: 0,
         }
     }
 

@@ -19,8 +19,6 @@ pub enum Refusal {
     Busy,
     Loop,
     Unsupported,
-    /// The call would have to wait and may not.
-    WouldBlock,
     /// Any other reason: always a test failure. The text describes it.
     Other(String),
 }
@@ -102,8 +100,6 @@ pub enum Form {
     Plain,
     /// Several buffers.
     Vectored,
-    /// A call that may not wait.
-    Try,
 }
 
 /// What a flush makes durable.

@@ -152,7 +152,6 @@ pub fn refusal(error: Error) -> Refusal {
             Reason::TooManyLinks => Refusal::TooManyLinks,
             Reason::Loop => Refusal::Loop,
             Reason::Busy(_) => Refusal::Busy,
-            Reason::WouldBlock => Refusal::WouldBlock,
             other => Refusal::Other(other.to_string()),
         },
         Error::Unsupported(what) if what.starts_with("the volume takes") => {
@@ -179,7 +178,6 @@ fn write(file: &File, form: Form, offset: u64, data: &[u8]) -> Answer<usize> {
     let (head, tail) = data.split_at(data.len() / 5);
     match form {
         Form::Plain => file.write_at(data, offset),
-        Form::Try => file.try_write_at(data, offset),
         Form::Vectored => {
             let parts = [IoSlice::new(head), IoSlice::new(&[]), IoSlice::new(tail)];
             file.write_vectored_at(&parts, offset)

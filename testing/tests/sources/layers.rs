@@ -369,7 +369,6 @@ const CHANGES: &[&str] = &[
     "set_xattr",
     "symlink",
     "tmpfile",
-    "try_write_at",
     "unlink",
     "write",
     "write_all_at",

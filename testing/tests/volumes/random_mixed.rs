@@ -83,7 +83,7 @@ fn run(seed: u64, scratch: &Scratch, shapes: &[Shape]) -> Result<Counts, String>
         .map_err(|refusal| named(format!("close again: {refusal:?}")))?;
     Ok(Counts {
         no_space: driver.no_space,
-        refused: driver.would_block,
+        refused: driver.unsupported,
         files: driver.tree.len(),
     })
 }

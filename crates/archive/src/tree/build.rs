@@ -141,14 +141,6 @@ impl Tree {
         true
     }
 
-    /// Sets the metadata of a node that is there.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`] and [`Error::Limit`] for its attributes.
-    pub fn set_metadata(&mut self, id: NodeId, meta: &Meta) -> Result<()> {
-        self.store.set_meta(id, meta)
-    }
-
     /// Sets the attributes of a node that is there.
     pub(crate) fn share_xattrs(&mut self, id: NodeId, xattrs: &Arc<Vec<Xattr>>) -> Result<()> {
         let set = self

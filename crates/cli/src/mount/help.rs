@@ -31,9 +31,7 @@ pub(crate) fn options() -> String {
             );
         }
     }
-    text.push_str(
-        "\nFor measurements, with=NAME and without=NAME switch FUSE features on and off:\n",
-    );
+    text.push_str("\nwith=NAME and without=NAME switch FUSE features on and off:\n");
     let usual = Choices::default();
     for choice in CHOICES {
         let sign = if choice.is_made(&usual) {

@@ -6,7 +6,6 @@ use std::sync::{Arc, Barrier};
 
 use throughline_block::Disk;
 use throughline_device::Op;
-use throughline_fileio::Wait;
 use throughline_testing::{Fault, FaultDevice};
 
 use crate::testing::Image;
@@ -62,8 +61,7 @@ fn a_block_dirtied_again_while_it_is_written_makes_the_count_unstable() {
     let file = fs.open_file(&inode).expect("opened");
     let write = |at: u64| {
         let line = [IoSlice::new(&[7; 100])];
-        file.write(true, Some(at), &line, Wait::Yes)
-            .expect("written");
+        file.write(true, Some(at), &line).expect("written");
     };
     let look = || {
         let found = fs.metadata(&inode).expect("attributes");
@@ -102,7 +100,7 @@ fn a_file_whose_mapping_may_need_blocks_has_an_unstable_count() {
     let mut shown = Vec::new();
     for piece in 0..6 {
         let bytes = [IoSlice::new(&[7; 4096])];
-        file.write(true, Some(piece * 8192), &bytes, Wait::Yes)
+        file.write(true, Some(piece * 8192), &bytes)
             .expect("written");
         let found = fs.metadata(&inode).expect("attributes");
         shown.push((found.blocks_512, found.is_stable));

@@ -149,8 +149,7 @@ impl Work {
                 .expect("truncated"),
             _ => {
                 let open = self.fs.open_file(&file).expect("opened");
-                let wait = throughline_fileio::Wait::Yes;
-                let done = open.write(true, Some(offset), &[IoSlice::new(&bytes)], wait);
+                let done = open.write(true, Some(offset), &[IoSlice::new(&bytes)]);
                 assert_eq!(done.expect("written").1, bytes.len());
             }
         }

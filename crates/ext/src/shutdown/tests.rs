@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use throughline_fileio::{ReadStream, Wait};
+use throughline_fileio::ReadStream;
 use throughline_testing::{Image as Medium, PowerDevice};
 
 use super::TakeDown;
@@ -24,7 +24,7 @@ fn make(fs: &Arc<Fs>, name: &str) -> Result<OpenFile> {
 }
 
 fn write(file: &OpenFile, offset: u64, bytes: &[u8]) -> Result<()> {
-    file.write(true, Some(offset), &[IoSlice::new(bytes)], Wait::Yes)
+    file.write(true, Some(offset), &[IoSlice::new(bytes)])
         .map(drop)
 }
 

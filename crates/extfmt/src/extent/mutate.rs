@@ -45,11 +45,6 @@ impl<'a> NodeMut<'a> {
         }
     }
 
-    /// Sets `eh_depth`, when the tree grows or shrinks by a level.
-    pub fn set_depth(&mut self, depth: u16) {
-        self.header.eh_depth.set(depth.min(MAX_DEPTH));
-    }
-
     fn set_len(&mut self, len: usize) {
         self.header.eh_entries.set(len as u16);
     }

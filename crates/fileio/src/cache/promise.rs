@@ -10,7 +10,7 @@ use crate::cache::folio::Folio;
 use crate::cache::refused::promote;
 use crate::cache::span::number_of;
 use crate::error::{Error, Result};
-use crate::throttle::{Throttle, Wait};
+use crate::throttle::Throttle;
 
 /// See the module documentation.
 pub(crate) struct Promise<'a> {
@@ -44,15 +44,11 @@ impl<'a> Promise<'a> {
     /// # Errors
     /// Those of waiting for room and of reserving; nothing is held then. The same for kept blocks in the
     /// range.
-    pub(crate) fn for_range(
-        host: &'a Arc<dyn Backing>,
-        range: Range<u64>,
-        wait: Wait,
-    ) -> Result<Promise<'a>> {
+    pub(crate) fn for_range(host: &'a Arc<dyn Backing>, range: Range<u64>) -> Result<Promise<'a>> {
         if host.space().refused.is_any() {
             promote(host, &range).1?;
         }
-        let (mut promise, prepared) = Self::with_room(host, &range, wait)?;
+        let (mut promise, prepared) = Self::with_room(host, &range)?;
         for run in prepared {
             let holes = host.reserve(run.start, run.end - run.start)?;
             let holes = holes
@@ -72,10 +68,9 @@ impl<'a> Promise<'a> {
     pub(crate) fn to_keep(
         host: &'a Arc<dyn Backing>,
         block: Range<u64>,
-        wait: Wait,
         why: Error,
     ) -> Result<Promise<'a>> {
-        let (mut promise, prepared) = Self::with_room(host, &block, wait)?;
+        let (mut promise, prepared) = Self::with_room(host, &block)?;
         let bytes = promise.room.bytes;
         if !promise.room.throttle.keep(bytes) {
             return Err(why);
@@ -89,13 +84,12 @@ impl<'a> Promise<'a> {
     fn with_room(
         host: &'a Arc<dyn Backing>,
         range: &Range<u64>,
-        wait: Wait,
     ) -> Result<(Promise<'a>, Vec<Range<u64>>)> {
         let prepared = clean_runs(host, range);
         let bytes = prepared.iter().map(|run| run.end - run.start).sum();
         let throttle = &host.space().cache.throttle;
         if bytes > 0 {
-            throttle.acquire(bytes, wait)?;
+            throttle.acquire(bytes)?;
         }
         let promise = Promise {
             host,

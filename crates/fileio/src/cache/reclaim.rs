@@ -9,8 +9,7 @@ use crate::cache::folio::{Folio, MIN_FOLIO_BYTES};
 use crate::cache::policy::{Entry, Queue};
 use crate::cache::span::{Span, SpanState, number_of};
 use crate::cache::waits::Ticket;
-use crate::error::{Reason, Result};
-use crate::throttle::Wait;
+use crate::error::Result;
 
 /// Divisor of the budget: the largest folio, so that a small budget still holds several.
 const BUDGET_SHARE: u64 = 16;
@@ -88,19 +87,11 @@ impl PageCache {
     /// returns `None`; the caller retries.
     ///
     /// # Errors
-    /// `WouldBlock`; the error of stalled write-back, if only write-back could free memory.
-    pub(crate) fn memory_or_wait(
-        &self,
-        bytes: u64,
-        least: u64,
-        wait: Wait,
-    ) -> Result<Option<Pages>> {
+    /// The error of stalled write-back, if only write-back could free memory.
+    pub(crate) fn memory_or_wait(&self, bytes: u64, least: u64) -> Result<Option<Pages>> {
         let ticket = self.memory_ticket();
         if let Some(pages) = self.take_memory(bytes, least) {
             return Ok(Some(pages));
-        }
-        if wait == Wait::No {
-            return Err(Reason::WouldBlock.into());
         }
         if let Some(error) = self.throttle.stuck_error() {
             return Err(error);

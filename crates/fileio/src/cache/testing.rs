@@ -14,7 +14,6 @@ use crate::cache::{AddressSpace, Backing, CacheOptions, Holes, PageCache};
 use crate::error::{Reason, Result};
 use crate::mapper::{Claim, ClaimKind, Map, MappedExtent, Mapper, Target};
 use crate::readahead::ReadStream;
-use crate::throttle::Wait;
 
 /// Contents of unallocated device blocks. No reader may ever see these bytes.
 pub(crate) const STALE: u8 = 0xEE;
@@ -117,14 +116,10 @@ impl FakeFile {
     }
 
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<usize> {
-        self.write_as(offset, data, Wait::Yes)
-    }
-
-    pub(crate) fn write_as(&self, offset: u64, data: &[u8], wait: Wait) -> Result<usize> {
         let _shared = self.lock.read();
         let end = offset + data.len() as u64;
         let _exclusive = (end > self.space.size()).then(|| self.extend.lock());
-        let accepted = crate::buffered::write(&self.host(), offset, &[IoSlice::new(data)], wait)?;
+        let accepted = crate::buffered::write(&self.host(), offset, &[IoSlice::new(data)])?;
         Ok(accepted.bytes)
     }
 

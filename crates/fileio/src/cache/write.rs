@@ -30,7 +30,6 @@ use crate::cache::{AddressSpace, Backing};
 use crate::direct::WriteMemory;
 use crate::error::{Error, Reason, Result};
 use crate::mapper::Target;
-use crate::throttle::Wait;
 use crate::writeback::LONG_BYTES;
 use crate::zeros::zeros;
 
@@ -71,9 +70,8 @@ pub(crate) fn write(
     host: &Arc<dyn Backing>,
     offset: u64,
     bufs: &[IoSlice<'_>],
-    wait: Wait,
 ) -> Result<Accepted> {
-    begin(host, offset, bufs, wait, |mut writer| {
+    begin(host, offset, bufs, |mut writer| {
         let outcome = writer.all();
         host.space().refused.rewritten(&(offset..writer.at));
         match outcome {
@@ -89,7 +87,7 @@ pub(crate) fn write_back(
     offset: u64,
     bufs: &[IoSlice<'_>],
 ) -> Result<Stored> {
-    begin(host, offset, bufs, Wait::Yes, |mut writer| {
+    begin(host, offset, bufs, |mut writer| {
         writer.keeps = Some(u64::MAX);
         let (space, end) = (host.space(), writer.end);
         let block = u64::from(space.block_bytes());
@@ -119,7 +117,6 @@ fn begin<R: From<Accepted>>(
     host: &Arc<dyn Backing>,
     offset: u64,
     bufs: &[IoSlice<'_>],
-    wait: Wait,
     put: impl FnOnce(Writer<'_>) -> Result<R>,
 ) -> Result<R> {
     let given = bufs
@@ -136,14 +133,13 @@ fn begin<R: From<Accepted>>(
         }));
     }
     let space = host.space();
-    let zeroed_bytes = zero_tail(host, offset, wait)?;
+    let zeroed_bytes = zero_tail(host, offset)?;
     let writing = space.streams.begin(offset);
     let is_long = end - writing.start() >= LONG_BYTES;
     let _in_call = is_long.then(|| space.cache.writeback.enter_long());
     put(Writer {
         host,
         space,
-        wait,
         memory: WriteMemory::new(bufs),
         at: offset,
         end,
@@ -158,7 +154,7 @@ fn begin<R: From<Accepted>>(
 /// Zeroes the rest of the last block before a write past it exposes that rest to readers: on the device it
 /// may hold anything. The block becomes dirty, zero from the old size on. Returns the number of bytes
 /// dirtied.
-fn zero_tail(host: &Arc<dyn Backing>, offset: u64, wait: Wait) -> Result<u64> {
+fn zero_tail(host: &Arc<dyn Backing>, offset: u64) -> Result<u64> {
     let space = host.space();
     let size = space.size();
     let block = u64::from(space.block_bytes());
@@ -177,7 +173,6 @@ fn zero_tail(host: &Arc<dyn Backing>, offset: u64, wait: Wait) -> Result<u64> {
     let mut writer = Writer {
         host,
         space,
-        wait,
         memory: WriteMemory::new(&zeros),
         at: size,
         end,
@@ -206,7 +201,6 @@ enum Obstacle {
 struct Writer<'a> {
     host: &'a Arc<dyn Backing>,
     space: &'a AddressSpace,
-    wait: Wait,
     memory: WriteMemory<'a>,
     /// Next offset in the file.
     at: u64,
@@ -277,7 +271,7 @@ impl<'a> Writer<'a> {
         let most = self.keeps.unwrap_or(u64::MAX);
         let mut end = piece_end.min(start.saturating_add(most));
         loop {
-            let promise = Promise::for_range(self.host, self.at..end, self.wait);
+            let promise = Promise::for_range(self.host, self.at..end);
             let half = self.at + (end - self.at) / 2;
             let half = half - half % block;
             let promise = match promise {
@@ -289,10 +283,7 @@ impl<'a> Writer<'a> {
                     if self.keeps.is_some() =>
                 {
                     self.keeps = Some(block);
-                    return Ok((
-                        Promise::to_keep(self.host, self.at..end, self.wait, why)?,
-                        end,
-                    ));
+                    return Ok((Promise::to_keep(self.host, self.at..end, why)?, end));
                 }
                 other => other?,
             };
@@ -436,7 +427,6 @@ impl<'a> Writer<'a> {
 
     fn resolve(&mut self, obstacle: Obstacle) -> Result<()> {
         match obstacle {
-            Obstacle::Coming(_) if self.wait == Wait::No => Err(Reason::WouldBlock.into()),
             Obstacle::Coming(ticket) => {
                 self.space.cache.waits.wait(ticket);
                 Ok(())
@@ -448,7 +438,7 @@ impl<'a> Writer<'a> {
                 if self.is_long() {
                     cache.recycle(bytes);
                 }
-                self.spare = cache.memory_or_wait(bytes, least, self.wait)?;
+                self.spare = cache.memory_or_wait(bytes, least)?;
                 Ok(())
             }
             Obstacle::Unprepared => Ok(()),
@@ -457,12 +447,6 @@ impl<'a> Writer<'a> {
 
     /// Reads in a block that is changed in part.
     fn read_block(&mut self, block: Range<u64>) -> Result<()> {
-        if self.wait == Wait::No {
-            let extent = self.host.map(block.start, block.end - block.start)?;
-            if matches!(extent.target, Target::Data { .. }) {
-                return Err(Reason::WouldBlock.into());
-            }
-        }
         let (fillings, _) = self.space.begin_fill(block, false);
         if !fillings.is_empty() {
             return read_in(&**self.host, fillings);
@@ -470,7 +454,7 @@ impl<'a> Writer<'a> {
         // Another thread fills it, or there is no memory. The memory is released at once, for the next fill
         // to take.
         let least = self.space.least_folio_bytes();
-        drop(self.space.cache.memory_or_wait(least, least, self.wait)?);
+        drop(self.space.cache.memory_or_wait(least, least)?);
         Ok(())
     }
 }

@@ -10,7 +10,6 @@ use crate::buffered;
 use crate::cache::{Accepted, AddressSpace, Backing, PageCache};
 use crate::error::{Reason, Result};
 use crate::readahead::ReadStream;
-use crate::throttle::Wait;
 
 /// Maximum length of a host file.
 const MAX_BYTES: u64 = i64::MAX as u64;
@@ -66,44 +65,16 @@ impl RawFile {
     /// the number of bytes written: less than given only if an error or the device's end came after them.
     ///
     /// # Errors
-    /// [`Reason::NoSpace`], [`Reason::TooLarge`], [`Reason::ReadOnly`]; [`Reason::WouldBlock`] if the call
-    /// would have to wait and `wait` forbids it; errors of the device if a block is changed in part; errors
-    /// of write-back if memory is full of data that it cannot write.
-    pub fn write_buffered(
-        &self,
-        at: Option<u64>,
-        bufs: &[IoSlice<'_>],
-        wait: Wait,
-    ) -> Result<(u64, usize)> {
+    /// [`Reason::NoSpace`], [`Reason::TooLarge`], [`Reason::ReadOnly`]; errors of the device if a block is
+    /// changed in part; errors of write-back if memory is full of data that it cannot write.
+    pub fn write_buffered(&self, at: Option<u64>, bufs: &[IoSlice<'_>]) -> Result<(u64, usize)> {
         check_writable(self.disk())?;
         let host = self.cached();
-        if wait == Wait::No {
-            return self.try_write(&host, at, bufs);
-        }
         let (offset, accepted) = {
             let _beside_others = self.gate.shared();
-            self.write_shared(&host, at, bufs, wait)?
+            self.write_shared(&host, at, bufs)?
         };
         buffered::pause(&host, accepted);
-        Ok((offset, accepted.bytes))
-    }
-
-    /// What is dirtied here is charged to the thread and paid for by a later write that may wait.
-    fn try_write(
-        &self,
-        host: &Arc<dyn Backing>,
-        at: Option<u64>,
-        bufs: &[IoSlice<'_>],
-    ) -> Result<(u64, usize)> {
-        let throttle = host.space().cache().throttle();
-        if throttle.would_pause(0).is_some() {
-            return Err(Reason::WouldBlock.into());
-        }
-        let (offset, accepted) = {
-            let _beside_others = self.gate.try_shared().ok_or(Reason::WouldBlock)?;
-            self.write_shared(host, at, bufs, Wait::No)?
-        };
-        throttle.owe(accepted.dirtied_bytes);
         Ok((offset, accepted.bytes))
     }
 
@@ -113,18 +84,14 @@ impl RawFile {
         host: &Arc<dyn Backing>,
         at: Option<u64>,
         bufs: &[IoSlice<'_>],
-        wait: Wait,
     ) -> Result<(u64, Accepted)> {
         let size = || host.space().size();
         let len = total(bufs);
         let ends_inside = |at: u64| at.checked_add(len).is_some_and(|end| end <= size());
         if let Some(at) = at.filter(|at| ends_inside(*at)) {
-            return Ok((at, buffered::write(host, at, bufs, wait)?));
+            return Ok((at, buffered::write(host, at, bufs)?));
         }
-        let _extending = match wait {
-            Wait::Yes => self.extend.lock(),
-            Wait::No => self.extend.try_lock().ok_or(Reason::WouldBlock)?,
-        };
+        let _extending = self.extend.lock();
         let at = at.unwrap_or_else(size);
         let (limit, past) = match self.core.can_grow() {
             true => (MAX_BYTES, Reason::TooLarge),
@@ -135,7 +102,7 @@ impl RawFile {
             return Err(past.into());
         }
         let bufs = within(left, bufs);
-        Ok((at, buffered::write(host, at, &bufs, wait)?))
+        Ok((at, buffered::write(host, at, &bufs)?))
     }
 
     /// Writes back the dirty blocks in the range and waits for them.

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Reason, Result};
+use crate::error::{Error, Result};
 
 pub use events::{Event, Listener, Subscription};
 pub use limits::DirtyLimits;
@@ -55,16 +55,6 @@ use writers::Writers;
 
 /// Divisor of the limits for what [`Throttle::keep`] counts.
 const KEPT_SHARE: u64 = 4;
-
-/// Whether a call may wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Wait {
-    /// Yes, without a limit.
-    #[default]
-    Yes,
-    /// No: the call fails with [`crate::Reason::WouldBlock`] instead.
-    No,
-}
 
 /// The dirty memory of one device, also counted for the process.
 pub struct Throttle {
@@ -116,19 +106,19 @@ impl Throttle {
     // ---- room
 
     /// Acquires room for `bytes` that are about to become dirty, so that the limits still hold. Waits for
-    /// write-back if there is no room and waiting is allowed. Requests must be at most
+    /// write-back if there is no room. Requests must be at most
     /// [`Throttle::most_at_once`] (or one block).
     ///
     /// # Errors
-    /// `WouldBlock`; the error of failing write-back, if waiting for it is pointless.
-    pub(crate) fn acquire(&self, bytes: u64, wait: Wait) -> Result<()> {
+    /// The error of failing write-back, if waiting for it is pointless.
+    pub(crate) fn acquire(&self, bytes: u64) -> Result<()> {
         // Always the device's room before the process's, so there is no deadlock.
-        let used = self.take(&self.device.room, bytes, wait)?;
+        let used = self.take(&self.device.room, bytes)?;
         if passes(self.device.background_bytes(), used, bytes) {
             self.device.kick();
         }
         let used = self
-            .take(&self.process.room, bytes, wait)
+            .take(&self.process.room, bytes)
             .inspect_err(|_| self.device.room.give_back(bytes))?;
         if passes(self.process.background_bytes(), used, bytes) {
             self.process.kick();
@@ -137,12 +127,9 @@ impl Throttle {
     }
 
     /// Takes room, or waits for it. Returns the bytes then in use; `None` after a wait.
-    fn take(&self, room: &Room<Error>, bytes: u64, wait: Wait) -> Result<Option<u64>> {
+    fn take(&self, room: &Room<Error>, bytes: u64) -> Result<Option<u64>> {
         if let Some(used) = room.take(bytes) {
             return Ok(Some(used));
-        }
-        if wait == Wait::No {
-            return Err(room.stuck().unwrap_or_else(|| Reason::WouldBlock.into()));
         }
         let Some(ticket) = room.take_or_queue(bytes)? else {
             return Ok(None);
@@ -267,36 +254,15 @@ impl Throttle {
     /// Pauses the calling thread for what it dirtied since the last call, by at most 200 ms. Returns the
     /// pause.
     pub fn balance(&self, dirtied_bytes: u64) -> Duration {
-        let pause = self.charge(dirtied_bytes, |_| true);
+        let pause = self.charge(dirtied_bytes);
         if !pause.is_zero() {
             std::thread::sleep(pause);
         }
         pause
     }
 
-    /// As [`Throttle::balance`], for threads that must not sleep: the debt is kept, and
-    /// [`Throttle::would_pause`] returns it.
-    pub fn owe(&self, dirtied_bytes: u64) {
-        self.charge(dirtied_bytes, |pause| pause.is_zero());
-    }
-
-    /// How long the calling thread would have to pause if it dirtied `bytes` more; `None` if not at all. A
-    /// thread that must not sleep calls this before it writes (with 0 if the write is charged later), and
-    /// retries after the returned time.
-    pub fn would_pause(&self, bytes: u64) -> Option<Duration> {
-        let pacer = self.writers.this_thread().pacer.get();
-        let positions = self.positions();
-        if !pacer.is_due(bytes) || positions.is_free() {
-            return None;
-        }
-        let pace = positions.pace(self.device.rates()?);
-        let pause = pacer.owed(bytes, self.device.now(), pace);
-        (!pause.is_zero()).then_some(pause)
-    }
-
-    /// Charges the thread's account, and settles it if a settlement is due and `accept` agrees to the pause.
-    /// Returns the pause to make.
-    fn charge(&self, bytes: u64, accept: impl FnOnce(Duration) -> bool) -> Duration {
+    /// Charges the thread's account, and settles it if a settlement is due. Returns the pause to make.
+    fn charge(&self, bytes: u64) -> Duration {
         let writer = self.writers.this_thread();
         writer.count();
         let mut pacer = writer.pacer.get();
@@ -318,9 +284,6 @@ impl Throttle {
         };
         let dirtied_bytes = pacer.dirtied_bytes();
         let pause = pacer.adjust(now, positions.pace(rates));
-        if !accept(pause) {
-            return Duration::ZERO;
-        }
         writer.pacer.set(pacer);
         if !pause.is_zero() {
             self.device.pauses.add(pause);

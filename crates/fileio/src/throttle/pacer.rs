@@ -49,11 +49,6 @@ impl Pacer {
         self.dirtied_bytes >= self.batch_bytes
     }
 
-    /// Whether `bytes` more would make a settlement due.
-    pub(crate) fn is_due(&self, bytes: u64) -> bool {
-        self.dirtied_bytes.saturating_add(bytes) >= self.batch_bytes
-    }
-
     /// Cancels the debt while no writer pauses. The next check is due after `batch_bytes`.
     pub(crate) fn forgive(&mut self, batch_bytes: u64) {
         self.dirtied_bytes = 0;
@@ -64,12 +59,6 @@ impl Pacer {
     /// Bytes dirtied since the last settlement.
     pub(crate) fn dirtied_bytes(&self) -> u64 {
         self.dirtied_bytes
-    }
-
-    /// The pause due if `bytes` more were dirtied; zero if it is not worth a sleep.
-    pub(crate) fn owed(&self, bytes: u64, now: Duration, pace: Pace) -> Duration {
-        let due = self.due_at(self.dirtied_bytes.saturating_add(bytes), now, pace);
-        worthwhile(due.saturating_sub(now), pace)
     }
 
     /// Settles the account. Returns the pause to make now, zero if it is not worth a sleep.

@@ -1,6 +1,5 @@
 //! Tests of the throttle with real threads. The control law is tested in simulated time.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
@@ -36,8 +35,11 @@ fn measured(throttle: &Throttle) {
     assert_eq!((bandwidth + 500) >> 10, 100 << 10);
 }
 
-fn is_would_block(result: Result<()>) -> bool {
-    matches!(result, Err(Error::Caller(Reason::WouldBlock)))
+/// Whether a writer of this much would not have to wait.
+fn has_room(throttle: &Throttle, bytes: u64) -> bool {
+    let rooms = [&throttle.device.room, &throttle.process.room];
+    let has_room = |room: &&Room<Error>| room.take(bytes).map(|_| room.give_back(bytes)).is_some();
+    rooms.iter().all(has_room)
 }
 
 fn broken() -> Error {
@@ -55,9 +57,7 @@ fn the_limit_holds_and_every_writer_progresses() {
             scope.spawn(move || {
                 for round in 0..rounds {
                     let bytes = 4096 * (1 + (round * 7 + writer) % 64);
-                    throttle
-                        .acquire(bytes, Wait::Yes)
-                        .expect("nothing is stuck");
+                    throttle.acquire(bytes).expect("nothing is stuck");
                     assert!(throttle.dirty_bytes() <= MIB);
                     taken.fetch_add(bytes, Ordering::SeqCst);
                     throttle.balance(bytes);
@@ -92,16 +92,16 @@ fn the_limit_holds_and_every_writer_progresses() {
 fn devices_share_the_process_limit() {
     let process = process(8 * MIB);
     let (a, b) = (within(&process, 6 * MIB), within(&process, 6 * MIB));
-    a.acquire(6 * MIB, Wait::No).expect("room");
-    assert!(is_would_block(b.acquire(3 * MIB, Wait::No)));
+    a.acquire(6 * MIB).expect("room");
+    assert!(!has_room(&b, 3 * MIB));
     assert_eq!(b.dirty_bytes(), 0, "what failed keeps no room");
-    b.acquire(2 * MIB, Wait::No).expect("room");
+    b.acquire(2 * MIB).expect("room");
     assert!(
         b.over_background(),
         "below its own threshold, over the process's"
     );
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| b.acquire(3 * MIB, Wait::Yes));
+        let waiter = scope.spawn(|| b.acquire(3 * MIB));
         while process.room.waiting() == 0 {
             thread::yield_now();
         }
@@ -112,15 +112,15 @@ fn devices_share_the_process_limit() {
     drop(a);
     assert_eq!(b.state().process_dirty_bytes, 5 * MIB);
     process.set_limits(DirtyLimits::new(Some(5 * MIB), None));
-    assert!(is_would_block(b.acquire(4096, Wait::No)));
+    assert!(!has_room(&b, 4096));
 }
 
 #[test]
 fn waiters_get_errors() {
     let throttle = throttle(MIB);
-    throttle.acquire(MIB, Wait::No).expect("room");
+    throttle.acquire(MIB).expect("room");
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| throttle.acquire(4096, Wait::Yes));
+        let waiter = scope.spawn(|| throttle.acquire(4096));
         while throttle.state().waiting == 0 {
             thread::yield_now();
         }
@@ -128,29 +128,25 @@ fn waiters_get_errors() {
         let answer = waiter.join().expect("no panic");
         assert!(matches!(answer, Err(Error::Unsupported(_))));
     });
-    for wait in [Wait::No, Wait::Yes] {
-        let answer = throttle.acquire(4096, wait);
-        assert!(matches!(answer, Err(Error::Unsupported(_))));
-    }
+    let answer = throttle.acquire(4096);
+    assert!(matches!(answer, Err(Error::Unsupported(_))));
     throttle.release(4096);
-    throttle
-        .acquire(4096, Wait::Yes)
-        .expect("there is room, stuck or not");
+    throttle.acquire(4096).expect("there is room, stuck or not");
     throttle.stuck(None);
-    assert!(is_would_block(throttle.acquire(4096, Wait::No)));
+    assert!(!has_room(&throttle, 4096));
 }
 
 #[test]
 fn a_wait_fails_if_a_broken_device_holds_the_room() {
     let process = process(4 * MIB);
     let (broken_one, other) = (within(&process, 4 * MIB), within(&process, 4 * MIB));
-    broken_one.acquire(4 * MIB, Wait::No).expect("room");
+    broken_one.acquire(4 * MIB).expect("room");
     broken_one.stuck(Some(broken()));
-    let answer = other.acquire(4096, Wait::Yes);
+    let answer = other.acquire(4096);
     assert!(matches!(answer, Err(Error::Unsupported(_))));
     assert_eq!(other.dirty_bytes(), 0);
     broken_one.release(4096);
-    other.acquire(4096, Wait::Yes).expect("room");
+    other.acquire(4096).expect("room");
 }
 
 #[test]
@@ -160,9 +156,9 @@ fn limits_change_while_writers_wait() {
     let to = Arc::clone(&reports);
     let listener = Arc::new(move |event: &Event| to.lock().push(*event));
     let subscription = throttle.subscribe(listener);
-    throttle.acquire(MIB, Wait::No).expect("room");
+    throttle.acquire(MIB).expect("room");
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| throttle.acquire(MIB / 2, Wait::Yes));
+        let waiter = scope.spawn(|| throttle.acquire(MIB / 2));
         while throttle.state().waiting == 0 {
             thread::yield_now();
         }
@@ -203,16 +199,16 @@ fn the_flusher_is_woken_at_the_threshold_and_for_waiters() {
     throttle.on_need(move || {
         bell.fetch_add(1, Ordering::SeqCst);
     });
-    throttle.acquire(4 * MIB, Wait::No).expect("room");
+    throttle.acquire(4 * MIB).expect("room");
     assert!(!throttle.over_background());
     assert_eq!(rung.load(Ordering::SeqCst), 0);
-    throttle.acquire(4096, Wait::No).expect("room");
+    throttle.acquire(4096).expect("room");
     assert!(throttle.over_background());
     assert_eq!(rung.load(Ordering::SeqCst), 1);
-    throttle.acquire(4 * MIB - 4096, Wait::No).expect("room");
+    throttle.acquire(4 * MIB - 4096).expect("room");
     assert_eq!(rung.load(Ordering::SeqCst), 1);
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| throttle.acquire(2 * MIB, Wait::Yes));
+        let waiter = scope.spawn(|| throttle.acquire(2 * MIB));
         while rung.load(Ordering::SeqCst) < 2 {
             thread::yield_now();
         }
@@ -225,19 +221,18 @@ fn the_flusher_is_woken_at_the_threshold_and_for_waiters() {
 #[test]
 fn no_pause_below_freerun_or_before_any_measurement() {
     let throttle = throttle(100 * MIB);
-    throttle.acquire(99 * MIB, Wait::No).expect("room");
+    throttle.acquire(99 * MIB).expect("room");
     assert_eq!(throttle.balance(99 * MIB), Duration::ZERO, "not measured");
     measured(&throttle);
     throttle.release(30 * MIB);
     assert_eq!(throttle.balance(69 * MIB), Duration::ZERO, "free");
-    assert_eq!(throttle.would_pause(1 << 40), None);
     assert_eq!(throttle.state().pauses.count, 0);
 }
 
 #[test]
-fn writers_pause_over_freerun_and_asynchronous_ones_get_the_pause() {
+fn writers_pause_over_freerun() {
     let throttle = throttle(100 * MIB);
-    throttle.acquire(80 * MIB, Wait::No).expect("room");
+    throttle.acquire(80 * MIB).expect("room");
     measured(&throttle);
     let reports = Arc::new(AtomicU64::new(0));
     let to = Arc::clone(&reports);
@@ -246,12 +241,7 @@ fn writers_pause_over_freerun_and_asynchronous_ones_get_the_pause() {
             to.fetch_add(1, Ordering::SeqCst);
         }
     }));
-    assert_eq!(throttle.would_pause(0), None, "nothing is owed");
-    throttle.owe(4 * MIB);
-    let owed = throttle.would_pause(0).expect("4 MiB at about 100 MiB/s");
-    assert!(owed <= MAX_PAUSE);
-    assert_eq!(throttle.state().pauses.count, 0, "no pause yet");
-    let pause = throttle.balance(0);
+    let pause = throttle.balance(4 * MIB);
     assert!(pause > Duration::ZERO && pause <= MAX_PAUSE);
     assert_eq!(throttle.balance(0), Duration::ZERO, "paid");
     let state = throttle.state();
@@ -263,27 +253,20 @@ fn writers_pause_over_freerun_and_asynchronous_ones_get_the_pause() {
 #[test]
 fn each_thread_pays_for_itself() {
     let throttle = throttle(100 * MIB);
-    throttle.acquire(80 * MIB, Wait::No).expect("room");
+    throttle.acquire(80 * MIB).expect("room");
     measured(&throttle);
-    // Creates this thread's account first, so that it does not reuse the one of the thread that ends.
-    throttle.owe(0);
-    let both_here = Barrier::new(2);
     thread::scope(|scope| {
-        scope.spawn(|| {
-            throttle.owe(4 * MIB);
-            both_here.wait();
-            assert!(throttle.would_pause(0).is_some());
-        });
-        both_here.wait();
-        assert_eq!(throttle.would_pause(0), None);
+        let other = scope.spawn(|| throttle.balance(4 * MIB));
+        assert!(other.join().expect("no panic") > Duration::ZERO);
     });
+    assert_eq!(throttle.balance(0), Duration::ZERO);
 }
 
 #[test]
 fn chunks_follow_what_was_measured() {
     let throttle = throttle(1 << 30);
     assert_eq!(throttle.state().chunk_bytes, 4 * MIB);
-    throttle.acquire(600 * MIB, Wait::No).expect("room");
+    throttle.acquire(600 * MIB).expect("room");
     measured(&throttle);
     assert_eq!(throttle.state().chunk_bytes, 52 * MIB);
 }

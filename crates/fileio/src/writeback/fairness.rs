@@ -11,7 +11,6 @@ use throughline_locks::{Condvar, Mutex};
 
 use crate::cache;
 use crate::cache::testing::{FakeFile, Volume};
-use crate::throttle::Wait;
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 64 << 10;
@@ -123,7 +122,7 @@ impl Writer {
     fn write(&mut self, data: &[u8], bandwidth: u64) {
         let host = self.file.host();
         let bufs = [IoSlice::new(data)];
-        let accepted = cache::write(&host, self.base + self.written, &bufs, Wait::Yes).unwrap();
+        let accepted = cache::write(&host, self.base + self.written, &bufs).unwrap();
         self.written += accepted.bytes as u64;
         let writeback = &host.space().cache().writeback;
         self.due = None;

@@ -13,7 +13,7 @@ use throughline_block::Disk;
 use throughline_device::{
     BlockDevice, DeviceInfo, DeviceKind, Limits, MemoryDevice, OpenOptions, Queue,
 };
-use throughline_fileio::{CacheOptions, Error, RawFile, ReadStream, Reason, Wait};
+use throughline_fileio::{CacheOptions, Error, RawFile, ReadStream, Reason};
 
 fn plain(path: &Path) -> RawFile {
     let device = OpenOptions::new()
@@ -33,7 +33,7 @@ fn small() -> CacheOptions {
 
 fn write(file: &RawFile, offset: u64, data: &[u8]) {
     let (at, written) = file
-        .write_buffered(Some(offset), &[IoSlice::new(data)], Wait::Yes)
+        .write_buffered(Some(offset), &[IoSlice::new(data)])
         .unwrap();
     assert_eq!((at, written), (offset, data.len()));
 }
@@ -114,7 +114,7 @@ fn buffered_and_direct_see_each_other() {
         [&[1][..], &[3; 50], &[4; 50]].concat()
     );
     assert_eq!(file.append(&[IoSlice::new(b"end")]).unwrap(), (10_100, 3));
-    let buffered = file.write_buffered(None, &[IoSlice::new(b"END")], Wait::Yes);
+    let buffered = file.write_buffered(None, &[IoSlice::new(b"END")]);
     assert_eq!(buffered.unwrap(), (10_103, 3));
     assert_eq!(read(&file, 10_100, 10), b"endEND");
 }
@@ -215,7 +215,7 @@ fn appends_of_many_threads_never_overlap() {
                     let bufs = [IoSlice::new(&data)];
                     let appended = match round % 5 {
                         0 => file.append(&bufs),
-                        _ => file.write_buffered(None, &bufs, Wait::Yes),
+                        _ => file.write_buffered(None, &bufs),
                     };
                     assert_eq!(appended.unwrap().1, piece);
                     if round % 20 == 7 {
@@ -249,11 +249,11 @@ fn a_device_of_odd_length_in_small_blocks() {
     let disk = Arc::new(Disk::new(Arc::clone(&device)).unwrap());
     let file = RawFile::with_cache(disk, small());
     write(&file, len - 700, &[7; 700]);
-    let past = file.write_buffered(Some(len - 3), &[IoSlice::new(b"abcdef")], Wait::Yes);
+    let past = file.write_buffered(Some(len - 3), &[IoSlice::new(b"abcdef")]);
     assert_eq!(past.unwrap(), (len - 3, 3), "the part that fits");
     for at in [Some(len), Some(len + 5000), None] {
         assert!(matches!(
-            file.write_buffered(at, &[IoSlice::new(b"x")], Wait::Yes),
+            file.write_buffered(at, &[IoSlice::new(b"x")]),
             Err(Error::Caller(Reason::NoSpace))
         ));
     }
@@ -329,7 +329,7 @@ fn a_full_disk_fails_the_write_and_not_the_sync() {
     let data = [5; 10_000];
     let mut accepted = 0;
     let error = loop {
-        match file.write_buffered(None, &[IoSlice::new(&data)], Wait::Yes) {
+        match file.write_buffered(None, &[IoSlice::new(&data)]) {
             Ok((at, written)) => {
                 assert_eq!(at, accepted);
                 accepted += written as u64;
@@ -346,35 +346,6 @@ fn a_full_disk_fails_the_write_and_not_the_sync() {
     write(&file, accepted, &data);
     file.close().unwrap();
     assert_eq!(host.len_bytes(), accepted + 10_000);
-}
-
-#[test]
-fn a_write_that_would_wait_fails() {
-    let host = Host::with_room(64 << 20);
-    let disk = Arc::new(Disk::new(host as _).unwrap());
-    let file = RawFile::with_cache(disk, small());
-    let data = vec![1; 100_000];
-    let (mut accepted, mut blocked) = (0, 0);
-    while accepted < 20_000_000 {
-        match file.write_buffered(Some(accepted), &[IoSlice::new(&data)], Wait::No) {
-            Ok((_, written)) => accepted += written as u64,
-            Err(Error::Caller(Reason::WouldBlock)) => {
-                blocked += 1;
-                file.flush_range(0..u64::MAX).unwrap();
-            }
-            Err(error) => panic!("{error}"),
-        }
-        if blocked > 1_000_000 {
-            panic!("it never gets on");
-        }
-    }
-    assert!(file.len() >= accepted);
-    file.sync_all().unwrap();
-    assert!(
-        read(&file, 19_000_000, 100_000)
-            .iter()
-            .all(|byte| *byte == 1)
-    );
 }
 
 /// Under a limit on processes, no thread can be started that writes back.

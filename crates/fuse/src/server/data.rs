@@ -51,8 +51,6 @@ pub(super) struct DataRequests {
     pub(super) turns: Arc<Turns>,
     /// The kernel opens files without a request. Requests on an open file then have no handle.
     pub(super) no_open: bool,
-    /// Closing a descriptor needs no request.
-    pub(super) no_flush: bool,
 }
 
 impl DataRequests {
@@ -96,10 +94,7 @@ impl DataRequests {
 
     /// A close needs no work. After ENOSYS, the kernel sends no more FLUSH.
     pub(super) fn flush(&self) -> Answered {
-        match self.no_flush {
-            true => Err(Errno::NOSYS.into()),
-            false => Answer::done(),
-        }
+        Err(Errno::NOSYS.into())
     }
 
     pub(super) fn release(&self, request: &Request<'_>) -> Answered {

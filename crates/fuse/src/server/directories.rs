@@ -14,24 +14,19 @@ use super::shown::Shown;
 use super::{Answer, Answered, Request};
 use crate::channel::Scratch;
 use crate::nodes::Nodes;
-use crate::wire::{Dirent, EntryOut, FSYNC_FDATASYNC, FsyncIn, InHeader, OpenOut, ReadIn};
+use crate::wire::{Dirent, EntryOut, FSYNC_FDATASYNC, FsyncIn, InHeader, ReadIn};
 
 /// See the head of this file.
 pub(super) struct DirectoryRequests {
     pub(super) volume: Volume,
     pub(super) nodes: Arc<Nodes>,
     pub(super) shown: Arc<Shown>,
-    /// Directories are opened without a request.
-    pub(super) no_opendir: bool,
 }
 
 impl DirectoryRequests {
-    pub(super) fn open(&self, request: &Request<'_>) -> Answered {
-        if self.no_opendir {
-            return Err(Errno::NOSYS.into());
-        }
-        self.nodes.get(request.header.nodeid)?;
-        Answer::of(&OpenOut::default())
+    /// After ENOSYS, the kernel opens directories without a request, and caches their listings.
+    pub(super) fn open(&self) -> Answered {
+        Err(Errno::NOSYS.into())
     }
 
     pub(super) fn fsync(&self, request: &Request<'_>) -> Answered {
@@ -102,11 +97,6 @@ pub(super) struct Page<'a> {
 impl<'a> Page<'a> {
     pub(super) fn new(room: &'a mut [u8]) -> Page<'a> {
         Page { room, used: 0 }
-    }
-
-    /// The length of what was put into it, in bytes.
-    pub(super) fn used(&self) -> usize {
-        self.used
     }
 
     pub(super) fn has_room(&self, name: &Listed, plus: bool) -> bool {

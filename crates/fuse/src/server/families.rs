@@ -44,16 +44,14 @@ pub(super) struct Shared<'a> {
 }
 
 /// Whether files are opened without a request. The server then takes no part in opening files: the kernel
-/// uses its cache for every file but a new one, and keeps cached data across opens. So the choices must allow
-/// both, the mount must be read-only or have `small_files`, and no file may be encrypted or, on a writable
-/// mount, have fs-verity, because opening one without its key, or to write it, has to fail.
+/// uses its cache for every file but a new one, and keeps cached data across opens. So the mount must not
+/// have `direct_io`, it must be read-only or have `small_files`, and no file may be encrypted or, on a
+/// writable mount, have fs-verity, because opening one without its key, or to write it, has to fail.
 pub(super) fn opens_without_request(volume: &Volume, options: &MountOptions) -> bool {
-    let choices = &options.choices;
-    let is_chosen = choices.no_open && choices.keep_cache && !choices.direct_io;
     let is_possible = options.read_only || options.small_files;
     let protects =
         has_feature(volume, "encrypt") || !options.read_only && has_feature(volume, "verity");
-    is_possible && is_chosen && !protects
+    is_possible && !options.choices.direct_io && !protects
 }
 
 /// Whether the volume has a feature.
@@ -72,8 +70,7 @@ impl Families {
             identity,
             no_open,
         } = shared;
-        let choices = &options.choices;
-        let shown = Arc::new(Shown::new(volume, Arc::clone(identity), choices));
+        let shown = Arc::new(Shown::new(volume, Arc::clone(identity), &options.choices));
         Families {
             attributes: AttributeRequests {
                 nodes: Arc::clone(nodes),
@@ -95,13 +92,11 @@ impl Families {
                 identity: Arc::clone(identity),
                 turns: Arc::clone(turns),
                 no_open,
-                no_flush: choices.no_flush,
             },
             directories: DirectoryRequests {
                 volume: volume.clone(),
                 nodes: Arc::clone(nodes),
                 shown: Arc::clone(&shown),
-                no_opendir: choices.no_opendir,
             },
             ioctls: IoctlRequests {
                 volume: volume.clone(),
@@ -112,7 +107,7 @@ impl Families {
                 nodes: Arc::clone(nodes),
                 shown,
                 // Adding one spelling of a name would leave the others cached as missing.
-                negative_cache: choices.negative_cache && !has_feature(volume, "casefold"),
+                negative_cache: !has_feature(volume, "casefold"),
             },
             space: SpaceRequests::new(volume, nodes, options),
             xattrs: XattrRequests {

@@ -351,7 +351,7 @@ impl Server {
             Opcode::Fallocate => of.data.fallocate(request),
             Opcode::Lseek => of.data.lseek(request),
             Opcode::CopyFileRange => of.data.copy_file_range(request),
-            Opcode::Opendir => of.directories.open(request),
+            Opcode::Opendir => of.directories.open(),
             Opcode::Releasedir => Answer::done(),
             Opcode::Fsyncdir => of.directories.fsync(request),
             Opcode::Setxattr => of.xattrs.setxattr(request),

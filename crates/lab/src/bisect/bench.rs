@@ -208,7 +208,7 @@ impl<'a> Bench<'a> {
         let folder = self.state.folder();
         let role = match &commit.id {
             id if *id == self.plan.good => "good",
-            id if Some(id) == self.plan.bad.as_ref() => "bad",
+            id if *id == self.plan.bad => "bad",
             _ => "candidate",
         };
         let text = |text: &str| OsString::from(text);

@@ -123,18 +123,6 @@ fn where_more_is(dir: &Path) -> &'static str {
     }
 }
 
-/// The top of the checkout that contains this directory.
-pub(super) fn checkout(dir: &Path) -> Result<PathBuf> {
-    let output = rev_parse(dir, &["--show-toplevel"])?;
-    answer(&output).map(PathBuf::from).map_err(|_| {
-        Error::new(format!(
-            "{} is not in a checkout, which is needed to build a commit: change to one, or use 'lab \
-             bisect', which needs none",
-            dir.display()
-        ))
-    })
-}
-
 impl Git {
     /// The repository that contains this directory.
     pub(super) fn of(dir: &Path) -> Result<Git> {

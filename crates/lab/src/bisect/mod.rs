@@ -22,7 +22,6 @@ mod git;
 mod result;
 mod search;
 mod state;
-mod step;
 mod table;
 mod trees;
 
@@ -42,7 +41,6 @@ use trees::Trees;
 pub use evidence::Level;
 pub use git::Commit;
 pub use result::{Found, Mark, Outcome, Step, Trial};
-pub use step::{Sorted, end_steps, sort_checkout};
 
 /// How commits are built, measured and judged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,8 +62,6 @@ pub struct Terms {
     pub size_pairs: usize,
     /// Follow only the first parent of merges.
     pub first_parent: bool,
-    /// Classify one commit at a time in the user's checkout ([`sort_checkout`]).
-    pub in_checkout: bool,
 }
 
 /// What to bisect: everything that the answer depends on.
@@ -76,19 +72,10 @@ pub struct Plan {
     /// The good end's full object name.
     pub good: String,
     /// The bad end's full object name; `None` if a single commit is classified without a bad end.
-    pub bad: Option<String>,
+    pub bad: String,
     /// How to build, measure and judge commits.
     #[serde(flatten)]
     pub terms: Terms,
-}
-
-impl Plan {
-    /// The plan in short, such as `1a2b3c4..5d6e7f8, ./bench`.
-    fn in_short(&self) -> String {
-        let short = |id: &str| id.chars().take(10).collect::<String>();
-        let bad = self.bad.as_deref().map(short).unwrap_or_default();
-        format!("{}..{bad}, {}", short(&self.good), self.terms.measure)
-    }
 }
 
 /// A bisection as requested by the user.
@@ -99,7 +86,7 @@ pub struct Request {
     /// The good end, as named by the user.
     pub good: String,
     /// The bad end, as named by the user.
-    pub bad: Option<String>,
+    pub bad: String,
     /// How to build, measure and judge commits.
     pub terms: Terms,
 }
@@ -167,13 +154,8 @@ impl Request {
     pub fn plan(&self) -> Result<Plan> {
         let git = Git::of(&self.dir)?;
         let good = git::resolve(&self.dir, &self.good)?;
-        let bad = match &self.bad {
-            Some(bad) => Some(git::resolve(&self.dir, bad)?),
-            None => None,
-        };
-        if let Some(bad) = &bad {
-            self.check_ends(&git, &good, bad)?;
-        }
+        let bad = git::resolve(&self.dir, &self.bad)?;
+        self.check_ends(&git, &good, &bad)?;
         Ok(Plan {
             repository: git.common().to_owned(),
             good,
@@ -183,7 +165,7 @@ impl Request {
     }
 
     fn check_ends(&self, git: &Git, good: &str, bad: &str) -> Result<()> {
-        let (good_name, bad_name) = (&self.good, self.bad.as_deref().unwrap_or_default());
+        let (good_name, bad_name) = (&self.good, &self.bad);
         if good == bad {
             return Err(Error::new(format!(
                 "'{good_name}' and '{bad_name}' are the same commit: name an earlier one with --good, \
@@ -257,48 +239,6 @@ impl Bisection {
         })
     }
 
-    /// The plan and the directory of this repository's only unfinished bisection.
-    ///
-    /// # Errors
-    /// If there is none, or more than one.
-    pub fn unfinished(dir: &Path, folder: Option<&Path>) -> Result<(Plan, PathBuf)> {
-        let git = Git::of(dir)?;
-        let folders = match folder {
-            Some(folder) => vec![folder.to_owned()],
-            None => {
-                let entries = std::fs::read_dir(state::home()?).into_iter().flatten();
-                entries.flatten().map(|entry| entry.path()).collect()
-            }
-        };
-        let mut found: Vec<(Plan, PathBuf)> = folders
-            .into_iter()
-            .filter_map(|folder| {
-                let (plan, ended) = state::look(&folder)?;
-                (!ended && !plan.terms.in_checkout && plan.repository == git.common())
-                    .then_some((plan, folder))
-            })
-            .collect();
-        if found.len() > 1 {
-            let list = found.iter().fold(String::new(), |list, (plan, folder)| {
-                format!(
-                    "{list}\n    --state '{}': {}",
-                    folder.display(),
-                    plan.in_short()
-                )
-            });
-            return Err(Error::new(format!(
-                "several bisections of this repository are unfinished: repeat the whole command, or name \
-                 the directory{list}"
-            )));
-        }
-        found.pop().ok_or_else(|| {
-            Error::new(format!(
-                "there is no unfinished bisection of {}: start one with --good, --bad, --build and --measure",
-                git.common().display()
-            ))
-        })
-    }
-
     /// The directory of its state and logs.
     pub fn folder(&self) -> &Path {
         self.state.folder()
@@ -331,11 +271,7 @@ impl Bisection {
     /// If an end cannot be built or measured, if git or the system fails, and errors of `watch`. After an
     /// error of `watch` the worktrees stay, so that the bisection can be resumed.
     pub fn run(mut self, watch: &dyn Watch, now: &dyn Fn() -> String) -> Result<Outcome> {
-        let end = self
-            .plan
-            .bad
-            .clone()
-            .ok_or_else(|| Error::new("a bisection needs a bad commit"))?;
+        let end = self.plan.bad.clone();
         let alpha = 1.0 - self.plan.terms.confidence;
         let (git, trees) = (&self.git, &self.trees);
         let bench = Bench::new(

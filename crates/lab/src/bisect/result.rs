@@ -195,25 +195,6 @@ pub enum Found {
     Better(Trial),
 }
 
-impl Found {
-    /// One line, for ends that are not good and bad.
-    pub(super) fn in_short(&self) -> String {
-        match self {
-            Found::Commit { culprit, .. } | Found::Unconfirmed { culprit, .. } => {
-                culprit.short.clone()
-            }
-            Found::Several { suspects, .. } => format!("one of {} commits", suspects.len()),
-            Found::NoDifference(trial) => format!("no difference ({})", trial.change()),
-            Found::NotEnough(trial) => format!("no difference could be shown ({})", trial.change()),
-            Found::TooVague(trial) => format!(
-                "the difference is not known well enough ({})",
-                trial.change()
-            ),
-            Found::Better(trial) => format!("the bad commit is better ({})", trial.change()),
-        }
-    }
-}
-
 /// What a bisection found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {

@@ -148,7 +148,7 @@ impl<'a> Search<'a> {
     }
 
     /// Measures the bad end against the good one. Returns `Some` if there is nothing to search for.
-    pub(super) fn ends(&mut self, decisions: usize) -> Result<Option<Found>> {
+    fn ends(&mut self, decisions: usize) -> Result<Option<Found>> {
         self.check_pairs(decisions)?;
         // There are two questions. Does the bad end differ from the good one? And, if the interval leaves the
         // size open: by more than half of the apparent difference?
@@ -180,13 +180,6 @@ impl<'a> Search<'a> {
         let note = format!("the bad end: {}", trial.change());
         self.bench.report(Update::Note(&note));
         Ok(None)
-    }
-
-    /// Decides on which side of a level, relative to the good end, a commit lies, without a bad end.
-    pub(super) fn sort_by(mut self, level: f64, id: &str) -> Result<Mark> {
-        self.check_pairs(1)?;
-        self.levels.1 = level * level;
-        self.sort(id, 1)
     }
 
     /// The geometric mean of the good and the bad level.
@@ -260,16 +253,12 @@ impl<'a> Search<'a> {
     }
 
     /// Decides on which side a commit lies.
-    pub(super) fn sort(&mut self, id: &str, decisions: usize) -> Result<Mark> {
+    fn sort(&mut self, id: &str, decisions: usize) -> Result<Mark> {
         // Two questions may be needed: against the good end, and against the bad one.
         let alpha = self.budget.take(decisions) / 2.0;
         let asked = self.middle();
         let gap = (self.levels.0 - self.levels.1).abs();
-        let nearby_percent = match self.bench.plan.bad {
-            Some(_) => 100.0 * gap * MIDDLE_SHARE,
-            // Without a bad end, no commit is between the ends.
-            None => 0.0,
-        };
+        let nearby_percent = 100.0 * gap * MIDDLE_SHARE;
         let question = Question::new(asked, nearby_percent, alpha);
         let good = self.bench.plan.good.clone();
         let evidence = match self.gather(&good, id, self.asking(&question), 0)? {
@@ -328,7 +317,7 @@ impl<'a> Search<'a> {
         level: &Level,
     ) -> Result<Mark> {
         let (end, end_level) = (self.end.clone(), self.end_level.value);
-        if end == id || self.bench.plan.bad.is_none() {
+        if end == id {
             return Ok(Mark::Unclear);
         }
         let asked = question.asked / end_level;

@@ -111,18 +111,6 @@ pub(super) fn home() -> Result<PathBuf> {
         })
 }
 
-/// The plan of the bisection in a directory, and whether it finished; `None` for any other directory.
-pub(super) fn look(folder: &Path) -> Option<(Plan, bool)> {
-    let events = read(&folder.join("events.jsonl")).ok()?;
-    let ended = matches!(events.last(), Some(Event::End { .. }));
-    match events.into_iter().next()? {
-        Event::Start {
-            plan, form: FORM, ..
-        } => Some((*plan, ended)),
-        _ => None,
-    }
-}
-
 /// The events in the log's complete lines.
 fn read(path: &Path) -> Result<Vec<Event>> {
     let text = match fs::read_to_string(path) {
@@ -221,16 +209,6 @@ impl State {
         })?;
         self.events.push(event);
         Ok(())
-    }
-
-    /// Discards a commit's measurements and build result.
-    pub(super) fn forget(&mut self, commit: &str) -> Result<()> {
-        self.events.retain(|event| match event {
-            Event::Build { id, .. } | Event::Fault { id, .. } => id != commit,
-            Event::Pair(pair) => pair.new != commit,
-            _ => true,
-        });
-        self.write_again()
     }
 
     /// Discards the build and measurement failures of these commits.

@@ -6,7 +6,7 @@
 //! - [`Trees::remove_all`] leaves neither a directory nor an entry in git's list of worktrees.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::git::Git;
 use crate::{Error, Result};
@@ -21,8 +21,6 @@ pub(super) struct Trees {
     folder: PathBuf,
     /// The ID of the current boot.
     boot: String,
-    /// The user's own checkout, used instead of a worktree for this commit.
-    checkout: Option<(String, PathBuf)>,
 }
 
 impl Trees {
@@ -32,27 +30,12 @@ impl Trees {
         Trees {
             folder,
             boot: boot.trim().to_owned(),
-            checkout: None,
         }
-    }
-
-    /// Uses the user's own checkout, which is never removed, as the tree of `commit`.
-    pub(super) fn with_checkout(mut self, commit: String, path: PathBuf) -> Trees {
-        self.checkout = Some((commit, path));
-        self
-    }
-
-    fn own(&self, commit: &str) -> Option<&Path> {
-        let (id, path) = self.checkout.as_ref()?;
-        (id == commit).then_some(path)
     }
 
     /// Where a commit is built.
     pub(super) fn path(&self, commit: &str) -> PathBuf {
-        match self.own(commit) {
-            Some(path) => path.to_owned(),
-            None => self.folder.join(&commit[..NAME_LEN.min(commit.len())]),
-        }
+        self.folder.join(&commit[..NAME_LEN.min(commit.len())])
     }
 
     fn mark(&self, commit: &str) -> PathBuf {
@@ -76,25 +59,19 @@ impl Trees {
     /// Checks a commit out from scratch.
     pub(super) fn make(&self, git: &Git, commit: &str) -> Result<()> {
         self.remove(git, commit)?;
-        match self.own(commit) {
-            Some(_) => Ok(()),
-            None => git.add_worktree(&self.path(commit), commit).map_err(|e| {
-                Error::new(format!(
-                    "cannot make a worktree in {}: {e}; choose another directory with --state",
-                    self.folder.display()
-                ))
-            }),
-        }
+        git.add_worktree(&self.path(commit), commit).map_err(|e| {
+            Error::new(format!(
+                "cannot make a worktree in {}: {e}; choose another directory with --state",
+                self.folder.display()
+            ))
+        })
     }
 
     /// Removes its tree.
     pub(super) fn remove(&self, git: &Git, commit: &str) -> Result<()> {
         // Remove the mark first, so that a partly removed tree does not count as built.
         let _ = fs::remove_file(self.mark(commit));
-        match self.own(commit) {
-            Some(_) => Ok(()),
-            None => git.remove_worktree(&self.path(commit)),
-        }
+        git.remove_worktree(&self.path(commit))
     }
 
     /// Removes all trees except these.

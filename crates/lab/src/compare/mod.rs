@@ -14,10 +14,7 @@
 //!   (Bonferroni). If nothing differs, a table of twenty quantities raises no more false alarms than one of a
 //!   single quantity.
 //! - Nothing is dropped silently: apparent warm-up and outliers are reported, and still counted.
-//! - I/O path accounts from `explain` are shown side by side. They are not judged, because each was traced
-//!   only once.
 
-mod accounts;
 mod differences;
 mod gate;
 mod show;
@@ -25,7 +22,6 @@ mod side;
 mod turns;
 
 use serde::Serialize;
-use throughline_explain::Account;
 
 use crate::record::{Column, Head, Record};
 use crate::stats::{Judgement, Outlier, Pairs, Question, Summary, judge, judge_at_looks};
@@ -118,10 +114,6 @@ pub struct Comparison {
     pub confidence: f64,
     /// The rows, ordered by quantity, then series.
     pub rows: Vec<Row>,
-    /// What the I/O path did, with the base's accounts first. Empty if a side has none, or has several runs.
-    /// If they come from two runs, the names of their series start with `base: ` and `new: `.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub accounts: Vec<Account>,
 }
 
 /// A run and the name to show: that of its file.
@@ -138,23 +130,14 @@ impl Comparison {
                 "one side has no run: there is nothing to compare",
             ));
         };
-        let accounts = match (base.len(), new.len()) {
-            (1, 1) => accounts::of_two(first.1, other.1, choice),
-            _ => Vec::new(),
-        };
         let mut comparison = Comparison {
             base: base.iter().map(source).collect(),
             new: new.iter().map(source).collect(),
             warnings: differences::between(base, new),
             confidence: choice.confidence,
             rows: Vec::new(),
-            accounts,
         };
         let (theirs, ours) = (side::groups(base, choice)?, side::groups(new, choice)?);
-        let nothing_measured = theirs.is_empty() || ours.is_empty();
-        if nothing_measured && choice.quantities.is_empty() && !comparison.accounts.is_empty() {
-            return Ok(comparison);
-        }
         holds_samples(first.0, &theirs)?;
         holds_samples(other.0, &ours)?;
         let partners = match (&choice.base, &choice.new) {
@@ -187,22 +170,14 @@ impl Comparison {
     pub fn within(runs: &[Run<'_>], choice: &Choice) -> Result<Comparison> {
         let first = runs.first();
         let first = first.ok_or_else(|| Error::new("there is no run to compare"))?;
-        let accounts = match runs.len() {
-            1 => accounts::within(first.1, choice),
-            _ => Vec::new(),
-        };
         let mut comparison = Comparison {
             base: runs.iter().map(source).collect(),
             new: Vec::new(),
             warnings: differences::between(runs, &[]),
             confidence: choice.confidence,
             rows: Vec::new(),
-            accounts,
         };
         let groups = side::groups(runs, choice)?;
-        if groups.is_empty() && choice.quantities.is_empty() && !comparison.accounts.is_empty() {
-            return Ok(comparison);
-        }
         holds_samples(first.0, &groups)?;
         let (Some(from), Some(to)) = (&choice.base, &choice.new) else {
             return Err(Error::new(format!(

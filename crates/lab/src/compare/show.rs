@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use throughline_explain::{Account, table};
-
 use super::{Comparison, Row, Side};
 use crate::record::Better;
 use crate::stats::{Outlier, trimmed};
@@ -40,16 +38,7 @@ impl fmt::Display for Comparison {
                 trimmed(100.0 * self.confidence, 4)
             )?;
         }
-        self.rows.iter().try_for_each(|row| self.show(row, f))?;
-        if !self.accounts.is_empty() {
-            let accounts: Vec<&Account> = self.accounts.iter().collect();
-            write!(
-                f,
-                "\nThe I/O path, traced once and not judged\n{}",
-                table(&accounts, false)
-            )?;
-        }
-        Ok(())
+        self.rows.iter().try_for_each(|row| self.show(row, f))
     }
 }
 

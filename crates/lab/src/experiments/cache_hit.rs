@@ -38,11 +38,9 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     let mut options = settings.opening();
     options.cache_bytes(Some(len * 2));
     let volume = options.open(&image)?;
-    settings.observe_cache(volume.cache());
     let file = volume.create_file("/cached")?;
     fill(&file, &plain)?;
     let raw = options.open_raw(&plain)?;
-    settings.observe_cache_of(&raw);
     let kernel = File::open(&plain)?;
     let memory = bring_in(&file, &raw, &kernel, len)?;
 

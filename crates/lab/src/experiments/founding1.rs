@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 use throughline::internal::{OpenBlockDevice, VolumeLayers};
 use throughline::{FileOptions, Volume};
 use throughline_device::{AlignedBuf, Op};
-use throughline_models::{Clock, Content};
+use throughline_models::Clock;
 
 use crate::hollow::load_image;
 use crate::interleave::{Sample, Variant};
@@ -61,8 +61,8 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
         let volume = options.open_block_device(Arc::new(load_image(&memory)?))?;
         targets.push(Target::new(format!("memory: {way}"), volume)?);
         // An image in memory that is as slow as the reporter's disk.
-        let content = Content::Device(Arc::new(load_image(&memory)?));
-        let device = modelled::open("xeon-disk", |options| options.content(content))?;
+        let content = Arc::new(load_image(&memory)?);
+        let device = modelled::open("xeon-disk", Some(content))?;
         let clock = device.clock().clone();
         let volume = options.open_block_device(Arc::new(device))?;
         let mut target = Target::new(format!("model: {way}"), volume)?;

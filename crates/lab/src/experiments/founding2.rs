@@ -44,7 +44,6 @@ impl DioCount {
 pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let sample_time = Duration::from_millis(settings.scaled(400, 20));
     let disk = Disk::new(Arc::new(NullDevice::new(1 << 30)))?;
-    settings.observe_disk(&disk);
     let raw = RawFile::new(Arc::new(disk));
     let (volume, file) = hollow_file(settings)?;
     let shared = DioCount::default();

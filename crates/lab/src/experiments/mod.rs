@@ -1,31 +1,16 @@
 //! The experiments by name.
 
 mod cache_hit;
-mod cache_scan;
-mod cp_stream;
-mod cp_tree;
+mod copies;
 mod founding1;
 mod founding2;
 mod founding3;
 mod founding4;
 mod founding5;
 mod hammer;
-mod journal_cost;
-mod mount_choices;
-mod mount_metadata;
-mod mount_programs;
-mod mount_random;
-mod mount_small;
-mod mount_stream;
-mod mount_sysbench;
-mod mount_threads;
-mod mount_untar;
+mod images;
+mod mount;
 mod open;
-mod overlay_cost;
-mod pack;
-mod pack_large;
-mod pack_million;
-mod pack_trees;
 
 use std::collections::BTreeMap;
 
@@ -61,79 +46,71 @@ impl Experiment {
     }
 }
 
-/// Each experiment: its module, its name, what it measures.
+/// Each experiment: its function, its name, what it measures.
 macro_rules! experiments {
-    ($($module:ident, $name:literal, $about:literal;)*) => {
-        &[$(Experiment { name: $name, about: $about, run: $module::run }),*]
+    ($($run:expr, $name:literal, $about:literal;)*) => {
+        &[$(Experiment { name: $name, about: $about, run: $run }),*]
     };
 }
 
 /// All experiments, in the order of `lab list`.
 pub const EXPERIMENTS: &[Experiment] = experiments! {
-    founding1, "founding/1",
+    founding1::run, "founding/1",
         "report 1: 4096 KiB direct overwrites behind an indirect block; runs, one bio per page, \
          the kernel's ext3";
-    founding2, "founding/2",
+    founding2::run, "founding/2",
         "report 2: threads on one shared raw device and file, 4 KiB direct; no count, sharded, \
          one shared counter";
-    founding3, "founding/3",
+    founding3::run, "founding/3",
         "report 3: streaming buffered writes by 1 and 8 writers; the old way, ours, direct; the kernel, \
          buffered, RWF_DONTCACHE, O_DIRECT";
-    founding4, "founding/4",
+    founding4::run, "founding/4",
         "report 4: 32 and 64 MiB direct reads and writes; whole-request bio, derived target, the kernel";
-    founding5, "founding/5",
+    founding5::run, "founding/5",
         "report 5: 32 KiB sequential buffered writes; device handle cached in the open file, \
          looked up per page";
-    cp_stream, "cp/stream",
+    |s, o| copies::run(&copies::CP_STREAM, s, o), "cp/stream",
         "cp of a 2 GiB file into an ext4 image, cp and cat out of it; dd by O_DIRECT on plain files, cat on \
          the kernel's loop mount";
-    cp_tree, "cp/tree",
-        "cp -r of 50,000 small files into an ext4 image, and debugfs -w with a script for the same tree; \
-         cp -a of 20,000, and the kernel's";
-    pack_trees, "pack/trees",
-        "images from 120,000 small files, in nested directories and in one: pack, mke2fs -d, the crate mkext4";
-    pack_large, "pack/large",
-        "an image from 4 GiB in four files: pack, mke2fs -d, the crate mkext4, dd by O_DIRECT";
-    pack_million, "pack/million",
+    |s, o| copies::run(&copies::CP_TREE, s, o), "cp/tree",
+        "cp -a of 20,000 small files into an ext4 image, and the kernel's on a loop mount";
+    |s, o| copies::run(&copies::PACK_TREES, s, o), "pack/trees",
+        "an image from 120,000 small files: pack, mke2fs -d";
+    |s, o| copies::run(&copies::PACK_LARGE, s, o), "pack/large",
+        "an image from 4 GiB in four files: pack, mke2fs -d, dd by O_DIRECT";
+    |s, o| copies::run(&copies::PACK_MILLION, s, o), "pack/million",
         "images from 100,000 and 1,000,000 small files: time and memory of pack";
-    open, "open/1tib",
+    open::run, "open/1tib",
         "opening a 1 TiB ext4 image on a sparse file: time and memory";
-    overlay_cost, "overlay/cost",
+    images::overlay, "overlay/cost",
         "streams, random writes, small files, rewrites, fsyncs and reads through a new overlay over a raw base; \
          the same on a plain image";
-    cache_hit, "cache/hit",
+    cache_hit::run, "cache/hit",
         "4 KiB random reads of a cached file over threads: our page cache, pread on the kernel's, \
          a bare copy";
-    cache_scan, "cache/scan",
-        "hit rate of a hot set beside a stream several times the size of the cache, read or written";
-    journal_cost, "journal/cost",
-        "streams, 50,000 small files and fsyncs with and without a journal; fsyncs of the kernel's ext4";
-    mount_stream, "mount/stream",
+    images::journal, "journal/cost",
+        "streams and fsyncs with and without a journal; fsyncs of the kernel's ext4";
+    |s, o| mount::run(&mount::STREAM, s, o), "mount/stream",
         "1 GiB written with fsync and read cold through our mount on both transports, the kernel's ext4, \
-         fuse2fs; direct; 4 files at once";
-    mount_random, "mount/random",
-        "random 4 KiB reads, writes and O_SYNC writes of a cached file through our mount on both \
-         transports, the kernel's ext4, fuse2fs";
-    mount_metadata, "mount/metadata",
-        "small files created, examined by stat, listed and removed through our mount on both transports, \
-         the kernel's ext4, fuse2fs; 1 and 4 threads";
-    mount_small, "mount/small",
+         fuse2fs; direct";
+    |s, o| mount::run(&mount::RANDOM, s, o), "mount/random",
+        "random 4 KiB reads of a cached file through our mount on both transports, the kernel's ext4, \
+         fuse2fs; 1 and 4 threads";
+    |s, o| mount::run(&mount::SMALL, s, o), "mount/small",
         "4,000 files of 2 KiB in one directory through our mount on both transports, the kernel's ext4, \
-         fuse2fs, and a server without a volume; a round trip over a pipe";
-    mount_threads, "mount/threads",
+         fuse2fs, and a server without a volume";
+    |s, o| mount::run(&mount::THREADS, s, o), "mount/threads",
         "small files created and read again by 1 to 16 threads through our mount on both transports, the \
          kernel's ext4, fuse2fs";
-    mount_untar, "mount/untar",
+    |s, o| mount::run(&mount::UNTAR, s, o), "mount/untar",
         "tar x of 10,000 small files, tar c of them, cold, and rm -r, through our mount on both transports, \
          the kernel's ext4, fuse2fs";
-    mount_programs, "mount/programs",
+    |s, o| mount::run(&mount::PROGRAMS, s, o), "mount/programs",
         "git clone and status of 5,000 files, pip install of wheels, npm ci, through our mount on both \
          transports, the kernel's ext4, fuse2fs";
-    mount_sysbench, "mount/sysbench",
+    |s, o| mount::run(&mount::SYSBENCH, s, o), "mount/sysbench",
         "report 5's sysbench, 4 GiB in sequential writes of 32 KiB, through our mount on both transports, \
          the kernel's ext4, fuse2fs";
-    mount_choices, "mount/choices",
-        "our mount with each FUSE feature switched from its default, on the work that the feature is for";
 };
 
 /// The experiment with this name.

@@ -16,101 +16,84 @@ const AGAIN: &str = "ours, again";
 /// The kernel's switch for FUSE over io_uring.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// A way for requests to reach our server: the mount option for it, and its contestants.
-pub(crate) struct Transport {
+/// The ways for requests to reach our server: our mount, the mount option for the way, our mount with
+/// `-o small_files`, and the server without a volume.
+struct Transport {
+    ours: &'static str,
     options: &'static str,
-    /// Our mount.
-    pub(crate) ours: &'static str,
-    /// The server without a volume.
-    pub(crate) null: &'static str,
-    /// Our mount with `-o small_files`, and the mount options for it.
     small_files: (&'static str, &'static str),
+    null: &'static str,
 }
 
-pub(crate) const IO_URING: Transport = Transport {
-    options: "with=io_uring",
+const IO_URING: Transport = Transport {
     ours: "ours, io_uring",
-    null: "null, io_uring",
+    options: "with=io_uring",
     small_files: ("small_files, io_uring", "with=io_uring,small_files"),
+    null: "null, io_uring",
 };
-pub(crate) const DEV_FUSE: Transport = Transport {
-    options: "without=io_uring",
+const DEV_FUSE: Transport = Transport {
     ours: "ours, /dev/fuse",
-    null: "null, /dev/fuse",
+    options: "without=io_uring",
     small_files: ("small_files, /dev/fuse", "without=io_uring,small_files"),
+    null: "null, /dev/fuse",
 };
+
+/// What is compared besides our mount, the kernel's ext4 and `fuse2fs`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Also {
+    Nothing,
+    /// On each transport, our mount with `small_files` and our server without a volume.
+    Null,
+    /// The kernel's tmpfs.
+    Memory,
+}
 
 /// One way to mount the image.
 #[derive(Clone, Debug)]
 pub(crate) struct Contestant {
     /// The name in tables.
-    pub(crate) name: String,
+    pub(crate) name: &'static str,
     pub(super) system: System,
-    pub(super) options: Option<String>,
+    pub(super) options: Option<&'static str>,
 }
 
 impl Contestant {
-    fn new(name: impl Into<String>, system: System, options: Option<&str>) -> Contestant {
-        Contestant {
-            name: name.into(),
-            system,
-            options: options.map(Into::into),
-        }
-    }
-
-    /// Our mount with these options.
-    pub(crate) fn ours(name: impl Into<String>, options: Option<&str>) -> Contestant {
-        Contestant::new(name, System::Ours, options)
-    }
-
-    /// All contestants with a volume that this user can mount on this machine. The others are noted in
-    /// `outcome`.
-    pub(crate) fn all(outcome: &mut Outcome) -> Vec<Contestant> {
+    /// All contestants that this user can mount on this machine. The others are noted in `outcome`.
+    pub(crate) fn all(outcome: &mut Outcome, also: Also) -> Vec<Contestant> {
+        let mut all = Vec::new();
+        let mut add = |name, system, options| {
+            all.push(Contestant {
+                name,
+                system,
+                options,
+            });
+        };
         let transports = transports(outcome);
-        let ours =
-            |transport: &&Transport| Contestant::ours(transport.ours, Some(transport.options));
-        let again = transports.first().map(|first| Contestant {
-            name: AGAIN.into(),
-            ..ours(first)
-        });
-        let mut all: Vec<_> = transports.iter().map(ours).chain(again).collect();
-        for (what, name, system) in [
-            (
-                "the kernel's ext4 on loop",
-                KERNEL,
-                System::Kernel("ext4".into()),
-            ),
-            ("fuse2fs", FUSE2FS, System::Fuse2fs),
-        ] {
-            match system.unavailable() {
-                None => all.push(Contestant::new(name, system, None)),
-                Some(why) => outcome.note(format!("{what}: skipped: {why}")),
+        for Transport {
+            ours,
+            options,
+            small_files: (small, with),
+            null,
+        } in &transports
+        {
+            add(ours, System::Ours, Some(*options));
+            if also == Also::Null {
+                add(small, System::Ours, Some(*with));
+                add(null, System::Null, Some(*options));
             }
         }
-        all
-    }
-
-    /// The same, and the kernel's tmpfs.
-    pub(crate) fn all_with_memory(outcome: &mut Outcome) -> Vec<Contestant> {
-        let mut all = Contestant::all(outcome);
-        if System::Memory.unavailable().is_none() {
-            all.push(Contestant::new(MEMORY, System::Memory, None));
+        if let Some(first) = transports.first() {
+            add(AGAIN, System::Ours, Some(first.options));
         }
-        all
-    }
-
-    /// All with a volume, and on each transport our mount with `small_files` and our server without a volume.
-    pub(crate) fn all_with_null(outcome: &mut Outcome) -> Vec<Contestant> {
-        let mut all = Contestant::all(outcome);
-        for transport in [&IO_URING, &DEV_FUSE] {
-            if all
-                .iter()
-                .any(|contestant| contestant.name == transport.ours)
-            {
-                let (name, options) = transport.small_files;
-                all.push(Contestant::ours(name, Some(options)));
-                let options = Some(transport.options);
-                all.push(Contestant::new(transport.null, System::Null, options));
+        let ext4 = System::Kernel("ext4".into());
+        let mut others = vec![(KERNEL, ext4), (FUSE2FS, System::Fuse2fs)];
+        if also == Also::Memory {
+            others.push((MEMORY, System::Memory));
+        }
+        for (name, system) in others {
+            match system.unavailable() {
+                None => add(name, system, None),
+                Some(why) => outcome.note(format!("{name}: skipped: {why}")),
             }
         }
         all
@@ -118,22 +101,22 @@ impl Contestant {
 }
 
 /// The transports that are possible here.
-fn transports(outcome: &mut Outcome) -> Vec<&'static Transport> {
+fn transports(outcome: &mut Outcome) -> Vec<Transport> {
     if let Some(why) = server::unavailable() {
         outcome.note(format!("our mount: skipped: {why}"));
         return Vec::new();
     }
     if std::fs::read_to_string(SWITCH).is_ok_and(|text| text.trim() == "Y") {
-        return vec![&IO_URING, &DEV_FUSE];
+        return vec![IO_URING, DEV_FUSE];
     }
     outcome.note(format!("io_uring: skipped: {SWITCH} is not Y"));
-    vec![&DEV_FUSE]
+    vec![DEV_FUSE]
 }
 
 /// A quantity of which more is better, and the least that its ratios should be; `None` without a limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aim {
-    quantity: &'static str,
+    pub(crate) quantity: &'static str,
     /// Over the kernel's ext4: ours over io_uring, and through `/dev/fuse`.
     kernel: [Option<f64>; 2],
     fuse2fs: Option<f64>,

@@ -12,19 +12,18 @@ pub(crate) mod contestants;
 pub(crate) mod place;
 pub(crate) mod server;
 pub(crate) mod source_tree;
-pub(crate) mod tree;
 pub(crate) mod view;
 pub(crate) mod work;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::Command;
 
 use tempfile::TempDir;
 use throughline_device::AlignedBuf;
 
 use crate::command::drop_cached;
 use crate::interleave::{Sample, Variant};
-use crate::kernel::{LoopMount, e2fsck, may_mount, mkfs};
+use crate::kernel::{LoopMount, e2fsck, may_mount, mkfs, named};
 use crate::outcome::Outcome;
 use crate::streams::targets::write_out;
 use crate::streams::writers;
@@ -102,11 +101,12 @@ pub(crate) struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     /// A bench with an image of `image_bytes`, or as much as fits on the disk. Its file systems are made with
-    /// these further arguments of `mke2fs`.
+    /// these further arguments of `mke2fs`. `visible`: programs can be run in its mounts, which have a path.
     pub(crate) fn new(
         settings: &'a Settings<'a>,
         image_bytes: u64,
         mke2fs: &[&str],
+        visible: bool,
     ) -> Result<Bench<'a>> {
         let scratch = settings.scratch()?;
         let disk = rustix::fs::statvfs(scratch.path())?;
@@ -122,18 +122,10 @@ impl<'a> Bench<'a> {
             source: writers::source(),
             scratch,
             mke2fs: mke2fs.iter().map(|argument| (*argument).into()).collect(),
-            visible: false,
+            visible,
         };
         write_out(&bench.image(), image_bytes, &bench.source, &|| Ok(()))?;
         Ok(bench)
-    }
-
-    /// The same, with mounts that programs can be run in: [`Session::view`].
-    pub(crate) fn with_views(self) -> Bench<'a> {
-        Bench {
-            visible: true,
-            ..self
-        }
     }
 
     /// A path in the scratch directory, which is removed when the bench is dropped.
@@ -145,7 +137,8 @@ impl<'a> Bench<'a> {
         self.scratch("image")
     }
 
-    /// Runs `work` for every contestant, each with its own file system, interleaved.
+    /// Runs `work` for every contestant, each with its own file system, interleaved. The image of our mount
+    /// must pass `e2fsck` after each sample.
     pub(crate) fn compare(
         &self,
         outcome: &mut Outcome,
@@ -153,24 +146,14 @@ impl<'a> Bench<'a> {
         own_rounds: usize,
         work: &dyn Fn(&mut Session<'_>) -> Result<Sample>,
     ) -> Result<()> {
-        let variants: Vec<_> = self.variants(contestants, work).collect();
-        outcome.measure(self.settings, own_rounds, variants)
-    }
-
-    /// A variant for every contestant, which does `work` on its own file system.
-    ///
-    /// The image of our mount must pass `e2fsck` after each sample.
-    pub(crate) fn variants<'v>(
-        &'v self,
-        contestants: &'v [Contestant],
-        work: &'v dyn Fn(&mut Session<'_>) -> Result<Sample>,
-    ) -> impl Iterator<Item = Variant<'v>> {
-        contestants.iter().map(move |contestant| {
-            Variant::new(&contestant.name, move || {
+        let mut variants = Vec::new();
+        for contestant in contestants {
+            variants.push(Variant::new(contestant.name, move || {
                 self.sample(contestant, work)
                     .map_err(|e| Error::new(format!("{}: {e}", contestant.name)))
-            })
-        })
+            }));
+        }
+        outcome.measure(self.settings, own_rounds, variants)
     }
 
     fn sample(
@@ -249,7 +232,7 @@ impl Session<'_> {
             scratch: self.bench.scratch.path(),
             visible: self.bench.visible,
         };
-        let options = self.contestant.options.iter().map(String::as_str);
+        let options = self.contestant.options.into_iter();
         let options: Vec<&str> = options.chain(read_only.then_some("ro")).collect();
         let options = (!options.is_empty()).then(|| options.join(","));
         let system = &self.contestant.system;
@@ -267,49 +250,38 @@ impl Session<'_> {
         mounted.expect("mounted while work is done").root()
     }
 
-    /// The path of the mounted file system.
-    ///
-    /// # Errors
-    /// If the bench has no views.
-    pub(crate) fn view(&self) -> Result<&View> {
-        let view = self.mounted.as_ref().and_then(Mounted::view);
-        view.ok_or_else(|| Error::new("the mount has no path"))
+    /// A command that runs `program` where it finds the mounted file system, and the path there.
+    pub(crate) fn command(&self, program: &str) -> (Command, PathBuf) {
+        match self.mounted.as_ref().and_then(Mounted::view) {
+            Some(view) => (view.command(program), view.root().into()),
+            None => (named(program), self.root().path("").into()),
+        }
     }
 
-    /// Unmounts. Returns the time until all data was durable and the server had exited.
-    pub(crate) fn unmount(&mut self) -> Result<Duration> {
-        let begun = std::time::Instant::now();
+    /// Unmounts. Returns once all data is durable and the server has exited.
+    fn unmount(&mut self) -> Result<()> {
         let Some(mounted) = self.mounted.take() else {
-            return Ok(Duration::ZERO);
+            return Ok(());
         };
         if let Mounted::Server(server) = &mounted {
             let peak = server.peak_memory_kib();
             self.peak_memory_kib = self.peak_memory_kib.max(peak);
         }
-        mounted.unmount()?;
-        Ok(begun.elapsed())
+        mounted.unmount()
     }
 
-    /// Remounts with cold caches. Returns the duration of the unmount. Without a volume, does nothing.
-    pub(crate) fn cold(&mut self) -> Result<Duration> {
-        if !self.has_volume() {
-            return Ok(Duration::ZERO);
+    /// Remounts with cold caches. A tmpfs stays as it is.
+    pub(crate) fn cold(&mut self, read_only: bool) -> Result<()> {
+        if self.contestant.system == System::Memory {
+            return Ok(());
         }
-        let unmounting = self.unmount()?;
-        drop_cached(&self.bench.image())?;
-        self.mount(false)?;
-        Ok(unmounting)
-    }
-
-    /// Remounts read-only, with cold caches.
-    pub(crate) fn cold_read_only(&mut self) -> Result<()> {
         self.unmount()?;
         drop_cached(&self.bench.image())?;
-        self.mount(true)
+        self.mount(read_only)
     }
 
-    /// Whether there is a volume, which a remount shows again.
-    pub(crate) fn has_volume(&self) -> bool {
-        !matches!(self.contestant.system, System::Null | System::Memory)
+    /// Whether it is the server without a volume, which cannot be remounted.
+    pub(crate) fn is_null(&self) -> bool {
+        self.contestant.system == System::Null
     }
 }

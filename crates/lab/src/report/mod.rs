@@ -1,65 +1,36 @@
-//! [`Report`]: result files in readable form, as one self-contained page and as a mail.
-//!
-//! The page contains everything that it shows: it makes no requests, and its content security policy (CSP)
-//! forbids any. Tables are part of its text, so they can be read, searched and printed without scripts. Plots
-//! are drawn from embedded data, by a few hundred lines of plain JavaScript that create SVG (`assets/`). No
-//! small library draws strips, intervals, percentiles and pipelines, and elements in the document can be
-//! tested, printed and reached by keyboard.
+//! [`Report`]: result files as one self-contained page: the tables of the terminal, and pictures of what
+//! tables do not show.
 //!
 //! Invariants:
-//! - The first sentence is the answer. Warnings that the reader needs before trusting it come next.
-//! - Names from a file are data: they are escaped in the page's text, in its JSON, and in the mail.
-//! - Any [`Record`] gives a report: without samples, with one, with a hundred thousand, with NaN, or torn.
+//! - The page makes no requests and has no scripts; its content security policy (CSP) forbids both.
+//! - Names from a file are data: they are escaped.
+//! - Any [`Record`] gives a page of bounded size: without samples, with one, with a hundred thousand, with
+//!   NaN, or torn.
 
-mod accounts;
+mod pictures;
+mod svg;
 #[cfg(test)]
-mod browser;
-mod compare;
-mod html;
-mod latency;
-mod markdown;
-mod page;
-mod samples;
-#[cfg(test)]
-mod testing;
-mod text;
-mod trace;
-mod verdict;
+mod tests;
 
-use std::collections::BTreeMap;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use throughline_explain::table;
 
-use crate::record::{Line, Record, effects_of_order};
+use crate::compare::{Choice, Comparison};
+use crate::record::{Line, Record, Table};
+use crate::stats::Verdict;
 use crate::{Error, Result};
+use pictures::{Interval, Series};
 
-use compare::Compared;
-use samples::Quantity;
-use verdict::Headline;
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+const STYLE: &str = include_str!("report.css");
 
-/// One or several runs, ready to be shown. The others are compared with the first.
-#[derive(Debug)]
+/// One or several runs. The others are compared with the first.
 pub struct Report {
-    sources: Vec<Source>,
-    entities: Vec<Entity>,
-    quantities: Vec<Quantity>,
-    latencies: Vec<latency::Plot>,
-    traces: Vec<trace::Trace>,
-    accounts: accounts::Accounts,
-    comparisons: Vec<Compared>,
-    warnings: Vec<String>,
-    headline: Headline,
-}
-
-/// A run and its label.
-#[derive(Debug)]
-struct Source {
-    label: String,
-    record: Record,
-}
-
-/// A series of a run; each has its own colour.
-#[derive(Clone, Debug, serde::Serialize)]
-struct Entity {
-    label: String,
+    /// Each with its name.
+    runs: Vec<(String, Record)>,
+    /// Each later run beside the first.
+    compared: Vec<Result<Comparison>>,
 }
 
 impl Report {
@@ -68,173 +39,164 @@ impl Report {
     /// # Errors
     /// If there is no run.
     pub fn of(runs: Vec<(String, Record)>) -> Result<Report> {
-        if runs.is_empty() {
+        let Some(((name, base), others)) = runs.split_first() else {
             return Err(Error::new("there is no result to show"));
-        }
-        let sources = named_apart(runs);
-        let records: Vec<&Record> = sources.iter().map(|source| &source.record).collect();
-        let mut entities = Entities::of(&sources);
-        let quantities = samples::quantities(&records, |run, series| entities.number(run, series));
-        let latencies = latency::plots(&records, |run, series| entities.number(run, series));
-        let mut traces = Vec::new();
-        for (run, record) in records.iter().enumerate() {
-            for line in &record.lines {
-                if let Line::Trace { series, events } = line {
-                    traces.push(trace::of(entities.number(run, series), events));
-                }
-            }
-        }
-        let accounts = accounts::of(&records, |run, series| entities.number(run, series));
-        let (comparisons, mut warnings) = compare::all(&sources);
-        warnings.extend(accounts.warnings.iter().cloned());
-        if comparisons.is_empty() {
-            warnings.extend(sources.iter().flat_map(Source::warnings));
-        }
-        let no_numbers: usize = quantities
+        };
+        // What `explain` has written has no samples.
+        let others = others
             .iter()
-            .flat_map(|q| &q.rows)
-            .map(|row| row.no_numbers)
-            .sum();
-        if no_numbers > 0 {
-            warnings.push(text::not_finite(no_numbers));
-        }
-        let entities = entities.list;
-        let headline = verdict::headline(&sources, &comparisons, &quantities, &accounts, &entities);
-        Ok(Report {
-            sources,
-            entities,
-            quantities,
-            latencies,
-            traces,
-            accounts,
-            comparisons,
-            warnings,
-            headline,
-        })
+            .filter(|(_, new)| !base.columns().is_empty() || !new.columns().is_empty());
+        let compare = |(other, new): &(String, Record)| {
+            Comparison::of_runs(&[(name, base)], &[(other, new)], &Choice::default())
+        };
+        let compared = others.map(compare).collect();
+        Ok(Report { runs, compared })
     }
 
     /// The result in one sentence.
-    pub fn headline(&self) -> &str {
-        &self.headline.sentence
+    pub fn headline(&self) -> String {
+        let rows: Vec<_> = self
+            .compared
+            .iter()
+            .flatten()
+            .flat_map(|one| &one.rows)
+            .collect();
+        let kinds = [
+            (Verdict::Slower, "slower"),
+            (Verdict::Faster, "faster"),
+            (Verdict::NoDifference, "no difference"),
+            (Verdict::NotEnough, "not enough evidence"),
+        ];
+        let of_kind = |(verdict, words)| {
+            let count = rows
+                .iter()
+                .filter(|row| row.judgement.verdict == verdict)
+                .count();
+            (count > 0).then(|| format!("{count} {words}"))
+        };
+        let kinds: Vec<String> = kinds.into_iter().filter_map(of_kind).collect();
+        if !kinds.is_empty() {
+            return format!("beside '{}': {}", clean(&self.runs[0].0), kinds.join(", "));
+        }
+        let bars = self.runs.iter().flat_map(|(_, record)| &record.lines);
+        let bars: Vec<bool> = bars
+            .filter_map(|line| match line {
+                Line::Bar(bar) => Some(bar.met),
+                _ => None,
+            })
+            .collect();
+        match bars.len() {
+            0 => clean(&self.runs[0].1.head.name),
+            all => format!(
+                "{} of {all} limits met",
+                bars.iter().filter(|met| **met).count()
+            ),
+        }
     }
 
     /// The page: a single file without dependencies.
     pub fn html(&self) -> String {
-        html::page(self)
+        let title = clean(&self.runs[0].1.head.name);
+        let several = self.runs.len() > 1;
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta http-equiv="Content-Security-Policy" content=(POLICY);
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    title { (title) " - throughline lab" }
+                    style { (PreEscaped(STYLE)) }
+                }
+                body {
+                    h1 { (title) }
+                    p { (self.headline()) }
+                    @for compared in &self.compared { (changes(compared)) }
+                    (pictures::samples(&self.series()))
+                    (pictures::latencies(&self.runs))
+                    @for (name, record) in &self.runs { (run(several.then_some(name), record)) }
+                }
+            }
+        };
+        page.into_string()
     }
 
-    /// The mail: Markdown that reads as plain text, 78 columns wide.
-    pub fn markdown(&self) -> String {
-        markdown::mail(self)
-    }
-
-    /// The notes of the runs. If there are several runs, each note has the name of its run.
-    fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        for Source { label, record } in &self.sources {
-            for line in &record.lines {
-                let Line::Note { text } = line else { continue };
-                let text = text::one_line(text);
-                notes.push(match self.sources.len() {
-                    1 => text,
-                    _ => format!("{label}: {text}"),
+    /// The samples of all runs.
+    fn series(&self) -> Vec<Series> {
+        let mut all = Vec::new();
+        for (run, record) in &self.runs {
+            for column in record.columns() {
+                all.push(Series {
+                    name: match self.runs.len() {
+                        1 => clean(&column.series),
+                        _ => format!("{} ({})", clean(&column.series), clean(run)),
+                    },
+                    quantity: clean(&format!("{}, {}", column.quantity, column.unit)),
+                    samples: column.samples,
                 });
             }
         }
-        notes
-    }
-
-    fn title(&self) -> String {
-        let mut names: Vec<&str> = self
-            .sources
-            .iter()
-            .map(|s| s.record.head.name.as_str())
-            .collect();
-        names.dedup();
-        text::one_line(&names.join(", "))
+        all
     }
 }
 
-impl Source {
-    /// Warnings that the reader needs before trusting a figure.
-    fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
-        if !self.record.head.machine.optimised {
-            warnings.push(format!(
-                "{} was measured with a debug build: its figures are meaningless",
-                self.label
-            ));
-        }
-        if !self.record.is_whole() {
-            warnings.push(format!(
-                "{} is incomplete: the run was killed, and only the samples taken before are included",
-                self.label
-            ));
-        }
-        let effects = effects_of_order(&self.record);
-        warnings.extend(effects.iter().map(|effect| text::one_line(effect)));
-        warnings
-    }
-}
-
-/// Adds numbers to runs that have the same name.
-fn named_apart(runs: Vec<(String, Record)>) -> Vec<Source> {
-    let mut taken: BTreeMap<String, usize> = BTreeMap::new();
-    let named = |(label, record): (String, Record)| {
-        let label = text::one_line(&label);
-        let times = taken.entry(label.clone()).or_default();
-        *times += 1;
-        let label = match *times {
-            1 => label,
-            number => format!("{label} ({number})"),
-        };
-        Source { label, record }
+/// A comparison: its intervals, and its table.
+fn changes(compared: &Result<Comparison>) -> Markup {
+    let compared = match compared {
+        Err(error) => return html! { p { "Not compared: " (clean(&error.to_string())) } },
+        Ok(compared) => compared,
     };
-    runs.into_iter().map(named).collect()
+    let interval = |row: &crate::compare::Row| Interval {
+        name: format!("{} of {}", clean(&row.quantity), clean(&row.new.series)),
+        value: row.judgement.ratio,
+        ends: (row.judgement.low, row.judgement.high),
+    };
+    let intervals: Vec<Interval> = compared.rows.iter().map(interval).collect();
+    html! {
+        (pictures::intervals("new / base", &intervals))
+        pre { (clean(&compared.to_string())) }
+    }
 }
 
-/// Numbers the series of the runs in order of appearance.
-struct Entities<'a> {
-    sources: &'a [Source],
-    /// Whether every run has at most one series, so that the run's name is sufficient.
-    by_run: bool,
-    numbers: BTreeMap<(usize, String), usize>,
-    list: Vec<Entity>,
+/// One run: its ratios, its table, its settings, and what the I/O path did.
+fn run(name: Option<&String>, record: &Record) -> Markup {
+    let ratio = |line: &Line| match line {
+        Line::Ratio { name, ratio } => Some(Interval {
+            name: clean(name),
+            value: ratio.value,
+            ends: (ratio.low, ratio.high),
+        }),
+        _ => None,
+    };
+    let ratios: Vec<Interval> = record.lines.iter().filter_map(ratio).collect();
+    let accounts = record.accounts();
+    html! {
+        @if let Some(name) = name { h2 { (clean(name)) } }
+        (pictures::intervals("Ratios", &ratios))
+        pre { (clean(&Table(record).to_string())) }
+        @if !record.is_whole() { p { "The run was killed: only the samples taken before are there." } }
+        (pictures::traces(record))
+        @if !accounts.is_empty() {
+            h3 { "Account of the path" }
+            pre { (clean(&table(&accounts, false))) }
+        }
+        h3 { "How it was run" }
+        pre {
+            "started: " (clean(&record.head.started)) "\n"
+            @for (name, value) in &record.head.settings {
+                (clean(name)) ": " (clean(value.as_str().unwrap_or(&value.to_string()))) "\n"
+            }
+        }
+    }
 }
 
-impl<'a> Entities<'a> {
-    fn of(sources: &'a [Source]) -> Entities<'a> {
-        let alone = |source: &Source| {
-            let mut series = source.record.lines.iter().filter_map(|line| match line {
-                Line::Sample(sample) => Some(sample.series.as_str()),
-                Line::Latencies(times) => Some(times.series.as_str()),
-                Line::Trace { series, .. } => Some(series.as_str()),
-                Line::Account(account) => Some(account.series.as_str()),
-                _ => None,
-            });
-            let first = series.next();
-            series.all(|other| Some(other) == first)
-        };
-        Entities {
-            sources,
-            by_run: sources.len() > 1 && sources.iter().all(alone),
-            numbers: BTreeMap::new(),
-            list: Vec::new(),
-        }
-    }
-
-    fn number(&mut self, run: usize, series: &str) -> usize {
-        if let Some(number) = self.numbers.get(&(run, series.to_owned())) {
-            return *number;
-        }
-        let label = match (self.sources.len(), self.by_run) {
-            (1, _) => text::one_line(series),
-            (_, true) => self.sources[run].label.clone(),
-            _ => format!("{} ({})", text::one_line(series), self.sources[run].label),
-        };
-        let number = self.list.len();
-        self.numbers.insert((run, series.to_owned()), number);
-        self.list.push(Entity { label });
-        number
-    }
+/// A text from a file: control characters and text direction marks become spaces.
+fn clean(text: &str) -> String {
+    let strange = |c: char| {
+        c.is_control() && c != '\n'
+            || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars()
+        .map(|c| if strange(c) { ' ' } else { c })
+        .collect()
 }

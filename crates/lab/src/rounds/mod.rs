@@ -36,8 +36,6 @@ pub struct Terms<'a> {
     pub seed: u64,
     /// The question about each target except the first.
     pub asked: &'a Asked,
-    /// Further settings for the record: names and values.
-    pub given: BTreeMap<String, Value>,
     /// When the run started: RFC 3339, UTC.
     pub started: &'a str,
     /// Returns whether the user wants to stop. Polled by all threads.
@@ -124,9 +122,7 @@ pub fn labels<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<String
         });
     }
     match labels.is_empty() {
-        true => Err(Error::new(
-            "no target: name one with --target, or, in a workload file, a list: targets = [\"image:\"]",
-        )),
+        true => Err(Error::new("no target: name one with --target")),
         false => Ok(labels),
     }
 }
@@ -136,7 +132,6 @@ pub(crate) fn head(name: &str, terms: &Terms<'_>, own: BTreeMap<String, Value>) 
     let order = format!("drawn anew for each round, seed {}", terms.seed);
     let mut settings = BTreeMap::from([(ORDER.to_owned(), order.into())]);
     settings.extend(own);
-    settings.extend(terms.given.clone());
     let mut head = Head::new(name, terms.started, settings);
     head.max_rounds = terms.asked.until.map(|_| terms.rounds);
     head

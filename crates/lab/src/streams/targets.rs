@@ -5,7 +5,6 @@
 //! memory.
 
 use std::cell::Cell;
-use std::ops::Deref;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -81,10 +80,9 @@ pub(crate) enum Place {
     Plain(RawFile),
 }
 
-impl Deref for Place {
-    type Target = Handle;
-
-    fn deref(&self) -> &Handle {
+impl Place {
+    /// The file, in either place.
+    pub(crate) fn handle(&self) -> &Handle {
         match self {
             Place::InImage(file) => file,
             Place::Plain(file) => file,
@@ -111,7 +109,6 @@ impl Ours {
 
     pub(crate) fn plain(path: &Path, settings: &Settings<'_>) -> Result<Ours> {
         let file = settings.opening().open_raw(path)?;
-        settings.observe_cache_of(&file);
         Ok(Ours::new(Opened::Raw(file)))
     }
 
@@ -125,7 +122,6 @@ impl Ours {
         let file = options
             .cache_bytes(Some(cache_bytes))
             .open_raw_block_device(device)?;
-        settings.observe_cache_of(&file);
         Ok(Ours::new(Opened::Raw(file)))
     }
 
@@ -202,10 +198,10 @@ pub(crate) struct OurStream {
 
 impl Stream for OurStream {
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
-        Ok(self.file.write_all_at(bytes, self.base + at)?)
+        Ok(self.file.handle().write_all_at(bytes, self.base + at)?)
     }
 
     fn finish(&mut self) -> Result<()> {
-        Ok(self.file.sync_all()?)
+        Ok(self.file.handle().sync_all()?)
     }
 }

@@ -11,7 +11,6 @@ use throughline_locks::{Mutex, Rank};
 use crate::Result;
 use crate::meter::Spent;
 use crate::mounts::work::together;
-use crate::workload::durations::{self, Durations};
 
 /// Length of the buffer from which all data is written. It is larger than a processor's cache. All variants
 /// share it, because memory placement matters more than most of them.
@@ -40,8 +39,8 @@ pub(crate) struct Race {
     /// The smallest and the largest share of a writer when the first one had written everything; 1 is a fair
     /// share.
     pub(crate) shares: (f64, f64),
-    /// How long the calls took, without the fsyncs. Sorted.
-    pub(crate) calls: Durations,
+    /// How long the calls took, without the fsyncs, in nanoseconds. Sorted.
+    pub(crate) calls: Vec<f64>,
 }
 
 /// Writes `each_bytes` to each stream in calls of `call_bytes`, with one thread per stream, and finishes
@@ -58,11 +57,11 @@ pub(crate) fn race(
     let streams: Vec<_> = streams
         .map(|one| Mutex::ranked(Rank::Experiment, one))
         .collect();
-    let calls = Mutex::new(Durations::new(durations::MOST));
+    let calls = Mutex::new(Vec::new());
     let spent = together(streams.len(), |number| {
         // Locked only by this stream's thread.
         let mut stream = streams[number].lock();
-        let mut took = Durations::new(durations::MOST / streams.len());
+        let mut took = Vec::new();
         let mut at = 0;
         while at < each_bytes {
             let from = (at % source.len() as u64) as usize;
@@ -71,17 +70,17 @@ pub(crate) fn race(
                 .min(usize::try_from(each_bytes - at).unwrap_or(usize::MAX));
             let begun = Instant::now();
             stream.write(at, &source[from..from + len])?;
-            took.note(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            took.push(begun.elapsed().as_nanos() as f64);
             at += len as u64;
             written[number].store(at, Ordering::Relaxed);
         }
         at_the_end.get_or_init(|| shares(&written));
-        calls.lock().add(&mut took);
+        calls.lock().append(&mut took);
         stream.finish()
     })?;
     let shares = at_the_end.into_inner().unwrap_or((1.0, 1.0));
     let mut calls = calls.into_inner();
-    calls.sort();
+    calls.sort_by(f64::total_cmp);
     Ok(Race {
         spent,
         shares,
@@ -129,8 +128,8 @@ mod tests {
             .collect();
         let race = race(&source, 250, 30, streams).unwrap();
         assert!(race.shares.0 <= 1.0 && race.shares.1 >= 1.0);
-        assert_eq!(race.calls.count(), 3 * 10);
-        assert!(race.calls.at(0.5) <= race.calls.at(0.999));
+        assert_eq!(race.calls.len(), 3 * 10);
+        assert!(race.calls.is_sorted());
         assert_eq!(finished.into_inner(), 3);
         let expected: Vec<u8> = source.iter().cycle().take(250).copied().collect();
         assert!(got.iter().all(|one| *one == expected));

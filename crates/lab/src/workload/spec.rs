@@ -4,22 +4,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use serde::Deserialize;
 use throughline::internal::parse_size;
 
 use crate::mounts::System;
 use crate::{Error, Result};
 
 /// All kinds of targets, for messages.
-const KINDS: &str = "cmd:COMMAND, image:, image:PATH[:/file], raw:PATH, memory:, model:NAME, dir:PATH, \
-    file:PATH, make:FS, mount:, fuse2fs:";
+const KINDS: &str = "cmd:COMMAND, dir:PATH, file:PATH, make:FS, mount:, fuse2fs:";
 
 /// The prefix of a command.
 const COMMAND: &str = "cmd";
 
 /// A target, as written by the user.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetSpec {
     /// The whole text.
     text: String,
@@ -39,29 +36,11 @@ pub enum TargetKind {
         /// Its working directory; `None` for the current one.
         dir: Option<PathBuf>,
     },
-    /// Our engine, on a file in an image.
-    Image {
-        /// The image.
-        path: PathBuf,
-        /// The file in the image; `None` to create one for the run.
-        file: Option<String>,
-    },
-    /// Our engine, on a new image made with these arguments of `mke2fs`.
-    NewImage {
-        /// Arguments of `mke2fs`.
-        mkfs: Vec<String>,
-    },
-    /// Our engine, on a plain file or block device.
-    Raw(PathBuf),
-    /// Our engine, in memory.
-    Memory,
-    /// Our engine, on the device model with this name.
-    Model(String),
-    /// System calls on a new file in this directory.
+    /// New files in this directory.
     Dir(PathBuf),
-    /// System calls on a plain file or block device.
+    /// A plain file or block device.
     File(PathBuf),
-    /// System calls on a mounted file system that is made for the run.
+    /// A mounted file system that is made for the run.
     Made(MadeSpec),
 }
 
@@ -74,37 +53,8 @@ pub struct MadeSpec {
     pub mkfs: Vec<String>,
     /// Options of `mount`.
     pub mount: Option<String>,
-    /// How much data it needs room for, if not as much as the workload writes.
+    /// How much data it needs room for, if not as much as the jobs write.
     pub data_bytes: Option<u64>,
-}
-
-impl TargetKind {
-    /// How to explain this target's I/O, if it is not done by our engine in this process.
-    pub(super) fn explained_by(&self) -> Option<&'static str> {
-        match self {
-            TargetKind::Image { .. }
-            | TargetKind::NewImage { .. }
-            | TargetKind::Raw(_)
-            | TargetKind::Memory
-            | TargetKind::Model(_) => None,
-            TargetKind::Dir(_)
-            | TargetKind::File(_)
-            | TargetKind::Made(MadeSpec {
-                by: System::Kernel(_),
-                ..
-            }) => Some(
-                "the kernel serves it: as root, 'throughline explain --kernel -- throughline lab run …' \
-                 traces it",
-            ),
-            TargetKind::Made(MadeSpec {
-                by: System::Ours, ..
-            }) => Some(
-                "a separate process serves it: 'throughline explain mount IMAGE DIR' traces a mount, which \
-                 can be measured as dir:DIR",
-            ),
-            TargetKind::Made(_) | TargetKind::Command { .. } => Some("another program serves it"),
-        }
-    }
 }
 
 impl TargetSpec {
@@ -146,14 +96,6 @@ impl TargetSpec {
     /// The name in tables.
     pub fn label(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.text)
-    }
-}
-
-impl TryFrom<String> for TargetSpec {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<TargetSpec> {
-        TargetSpec::parse(&text)
     }
 }
 
@@ -228,23 +170,6 @@ fn kind(word: &str, what: &str, options: &mut Options) -> std::result::Result<Ta
             line: needs("command")?.to_owned(),
             dir: options.remove("dir").map(PathBuf::from),
         },
-        "image" if what.is_empty() => TargetKind::NewImage {
-            mkfs: mkfs(options),
-        },
-        "image" => match what.split_once(":/") {
-            Some((image, file)) if !image.is_empty() && !file.is_empty() => TargetKind::Image {
-                path: image.into(),
-                file: Some(format!("/{file}")),
-            },
-            Some(_) => return Err("write image:PATH:/file".into()),
-            None => TargetKind::Image {
-                path: path()?,
-                file: None,
-            },
-        },
-        "raw" => TargetKind::Raw(path()?),
-        "memory" => nothing().map(|()| TargetKind::Memory)?,
-        "model" => TargetKind::Model(needs("name")?.to_owned()),
         "dir" => TargetKind::Dir(path()?),
         "file" => TargetKind::File(path()?),
         "make" => made(System::Kernel(fs_type(what)?), options)?,
@@ -282,18 +207,8 @@ mod tests {
         let named = TargetSpec::parse("cmd:ls ?x && a=b?name=old&dir=../old").expect("it is one");
         assert_eq!(named.kind, command("ls ?x && a=b", Some("../old")));
         assert_eq!(named.label(), "old");
-        assert_eq!(kind("memory:"), TargetKind::Memory);
-        assert_eq!(kind("raw:/dev/x"), TargetKind::Raw("/dev/x".into()));
         assert_eq!(kind("dir:."), TargetKind::Dir(".".into()));
         assert_eq!(kind("file:a:b"), TargetKind::File("a:b".into()));
-        assert_eq!(kind("model:sata"), TargetKind::Model("sata".into()));
-        assert_eq!(kind("image:"), TargetKind::NewImage { mkfs: vec![] });
-        let image = |file: Option<&str>| TargetKind::Image {
-            path: "a.img".into(),
-            file: file.map(str::to_owned),
-        };
-        assert_eq!(kind("image:a.img"), image(None));
-        assert_eq!(kind("image:a.img:/b/c"), image(Some("/b/c")));
         let fuse2fs = TargetKind::Made(MadeSpec {
             by: System::Fuse2fs,
             mkfs: vec![],
@@ -322,7 +237,6 @@ mod tests {
         for (text, meant) in [
             ("cmd:./bench", true),
             ("make:", true),
-            ("image:a:/b", true),
             ("run.jsonl", false),
             ("./cmd:x", false),
             ("cmd", false),
@@ -338,14 +252,11 @@ mod tests {
             ("", "KIND:WHAT"),
             ("/dev/sda", "KIND:WHAT"),
             ("disk:/x", "no kind 'disk'"),
-            ("raw:", "needs a path"),
+            ("file:", "needs a path"),
             ("cmd:", "needs a command"),
             ("cmd: ?name=x", "needs a command"),
             ("cmd:true?mkfs=-q", "not an option"),
-            ("memory:?dir=x", "not an option"),
-            ("image:a:/", "image:PATH:/file"),
-            ("memory:64M", "nothing may stand"),
-            ("memory:?mkfs=-q", "not an option"),
+            ("mount:64M", "nothing may stand"),
             ("fuse2fs:?mount=ro", "not an option"),
             ("make:", "type"),
             ("make:../../bin/sh", "type"),
@@ -355,7 +266,6 @@ mod tests {
             ("make:ext4?sice=1", "no option 'sice'"),
             ("make:ext4?size=much", "much"),
             ("dir:.?size=1g", "not an option"),
-            ("model:", "needs a name"),
         ] {
             let error = TargetSpec::parse(text).expect_err(text).to_string();
             assert!(error.contains(expected), "{text}: {error}");

@@ -1,23 +1,8 @@
-//! `lab founding` and `lab models`: their output and records. No measured figure is asserted.
+//! `lab founding`: its output and record. No measured figure is asserted.
 
 use serde_json::Value;
 
 use crate::common::{fails, ok};
-
-#[test]
-fn device_models_are_listed_and_shown_with_their_sources() {
-    let all = ok(["lab", "models"]);
-    for name in ["xeon-disk", "nvme", "disk-array", "ufs-phone", "sata-disk"] {
-        assert!(all.lines().any(|line| line.starts_with(name)), "{all}");
-        let one = ok(["lab", "models", name]);
-        assert!(one.contains("report") && one.contains("assumed"), "{one}");
-    }
-    let json: Value = serde_json::from_str(&ok(["lab", "models", "ufs-phone", "--json"])).unwrap();
-    assert_eq!(json["queue_depth"], 32);
-    assert_eq!(json["max_transfer_bytes"], 1 << 20);
-    assert_eq!(json["bytes_per_s"], 2_000_000_000_u64);
-    fails(["lab", "models", "floppy"], 2, "there are: xeon-disk");
-}
 
 #[test]
 fn a_founding_report_is_run_shown_and_kept() {

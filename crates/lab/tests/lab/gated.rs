@@ -154,7 +154,7 @@ fn a_failed_measurement_is_not_a_verdict_of_the_gate() {
         65,
         "no such directory",
     );
-    gate(&["cmd:true", "memory:"], 64, "needs a workload file");
+    gate(&["cmd:true", "dir:."], 64, "needs a job file");
     gate(&["cmd:true"], 64, "a second one");
     gate(&["cmd:true", "cmd:"], 64, "needs a command");
     gate(
@@ -176,34 +176,12 @@ fn a_failed_measurement_is_not_a_verdict_of_the_gate() {
         "--quantity=time",
     ];
     fails(limit, 64, "no limit is given for 'time'");
+    fails(["lab", "compare", "dir:.", "dir:."], 2, "needs a job file");
+    let work = bench.path("work.fio");
+    std::fs::write(&work, "[a]\nrw=randread\nsize=64k\n").unwrap();
+    fails(["lab", "compare", "--workload", &work, "dir:."], 2, "<NEW>");
     fails(
-        ["lab", "compare", "memory:", "memory:"],
-        2,
-        "needs a workload file",
-    );
-    let work = bench.path("work.toml");
-    std::fs::write(
-        &work,
-        "pattern = \"random-read\"\nblock = \"4k\"\nsize = \"64k\"\n",
-    )
-    .unwrap();
-    let mixed = [
-        "lab",
-        "run",
-        &work,
-        "--target",
-        "cmd:true",
-        "--out",
-        &bench.path("o"),
-    ];
-    fails(mixed, 1, "without a workload file");
-    fails(
-        ["lab", "compare", "--workload", &work, "memory:"],
-        2,
-        "<NEW>",
-    );
-    fails(
-        ["lab", "compare", "--workload", &work, "memory:", "nothing"],
+        ["lab", "compare", "--workload", &work, "dir:.", "nothing"],
         2,
         "KIND:WHAT",
     );
@@ -211,19 +189,20 @@ fn a_failed_measurement_is_not_a_verdict_of_the_gate() {
 
 #[test]
 fn two_targets_are_measured_until_it_is_certain() {
+    if !throughline_testkit::program::has(&["fio"]) {
+        return;
+    }
     let bench = Bench::new();
-    let work = bench.path("work.toml");
-    let text =
-        "pattern = \"sequential-read\"\nblock = \"4K\"\nsize = \"64K\"\nlayout = \"written\"\n";
-    std::fs::write(&work, text).unwrap();
+    let work = bench.path("work.fio");
+    std::fs::write(&work, "[a]\nrw=read\nsize=256k\n").unwrap();
     // A threshold larger than any difference between two reads of the same file.
     let wide = ["--threshold=1e12", "--dir", &bench.path("."), "--json"];
     let args = [
         "compare",
         "--workload",
         &work,
-        "memory:",
-        "memory:?name=again",
+        "dir:/tmp",
+        "dir:/tmp?name=again",
     ];
     let ran = bench.lab(&[&args[..], &wide].concat());
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);

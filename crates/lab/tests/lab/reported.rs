@@ -44,12 +44,11 @@ fn a_page_is_written_beside_the_first_result() {
     let first = output.lines().next().unwrap_or_default();
     // One run per side does not prove anything: the change is shown without a verdict.
     assert!(
-        first
-            .starts_with("Not enough evidence whether 'after' differs from 'before' in throughput"),
+        first.starts_with("beside 'before': 1 not enough evidence"),
         "{output}"
     );
     let page = std::fs::read_to_string(dir.path().join("before.html")).unwrap();
-    assert!(page.contains("-3.4") && page.contains("[unknown]"));
+    assert!(page.contains("<svg"));
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("default-src 'none'"));
     assert!(page.contains("Core 2 &lt;Duo&gt;") && !page.contains("Core 2 <Duo>"));
     assert!(
@@ -57,28 +56,6 @@ fn a_page_is_written_beside_the_first_result() {
         "the page loads nothing"
     );
     assert!(page.len() < 300_000, "{} bytes", page.len());
-}
-
-#[test]
-fn a_mail_goes_to_standard_output_in_78_columns() {
-    let dir = tempfile::tempdir().unwrap();
-    let result = result(dir.path(), "v4.0-rc1.jsonl", 131.0);
-    let mail = ok([
-        "lab".as_ref(),
-        "report".as_ref(),
-        "--markdown".as_ref(),
-        result.as_os_str(),
-    ]);
-    assert!(
-        mail.lines().all(|line| line.chars().count() <= 78),
-        "{mail}"
-    );
-    let line = "    testcnt=40 average=131.517 range=[131.000,132.000] stdev=";
-    assert!(mail.lines().any(|shown| shown.starts_with(line)), "{mail}");
-    assert!(
-        mail.contains("command: throughline lab run seqwr"),
-        "{mail}"
-    );
 }
 
 #[test]

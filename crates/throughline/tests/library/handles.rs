@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use throughline::{
-    Advice, Cursor, DirtyLimits, Error, Fallocate, File, FileOptions, Handle, Memory, OpenOptions,
-    RawFile, Reason, Result, SyncRange,
+    Advice, Cursor, DirtyLimits, Error, File, FileOptions, Handle, Memory, OpenOptions, RawFile,
+    Reason, Result, SyncRange,
 };
 use throughline_testkit::e2fs::{assert_clean, mke2fs};
 
@@ -234,34 +234,6 @@ fn copies_within_and_between() {
             ));
             file.set_len(0).unwrap();
         }
-    });
-}
-
-#[test]
-fn a_write_that_would_block_reports_it_and_a_waiting_one_continues() {
-    for_each_kind(|open| {
-        let file = open(&FileOptions::new()).unwrap();
-        let data = vec![3; 64 << 10];
-        let mut at = 0;
-        while at < 8 << 20 {
-            match file.try_write_at(&data, at) {
-                Ok(written) => at += written as u64,
-                Err(Error::Caller(Reason::WouldBlock)) => {
-                    let error = io::Error::from(Error::Caller(Reason::WouldBlock));
-                    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-                    file.sync_range(0, 0, SyncRange::Wait).unwrap();
-                    // What was dirtied before is paid for here, as any writer would.
-                    at += file.write_at(&data, at).unwrap() as u64;
-                }
-                Err(error) => panic!("{error}"),
-            }
-        }
-        let mut back = vec![0; 1 << 20];
-        file.read_exact_at(&mut back, at - (1 << 20)).unwrap();
-        assert!(back.iter().all(|byte| *byte == 3));
-        file.allocate(Fallocate::PunchHole, 0, 1 << 20).unwrap();
-        file.read_exact_at(&mut back, 0).unwrap();
-        assert!(back.iter().all(|byte| *byte == 0));
     });
 }
 

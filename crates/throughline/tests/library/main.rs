@@ -5,7 +5,6 @@ mod failing;
 mod handles;
 mod inline_sparse;
 mod just_opened;
-mod later;
 mod like_std;
 mod opening;
 mod outcomes;

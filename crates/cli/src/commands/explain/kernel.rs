@@ -38,7 +38,6 @@ pub(super) fn run(args: &ExplainArgs, exit_bits: &mut u8) -> Result<Seen, Failur
     match watch(&order) {
         Ok(Watched { status, explained }) => Ok(Seen {
             explained,
-            left_out: Vec::new(),
             code: code_of(status),
         }),
         Err(Failed::Trace(error)) => {

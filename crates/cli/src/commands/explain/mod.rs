@@ -5,15 +5,11 @@ mod ours;
 
 use throughline_face::explain::ExplainArgs;
 
-use super::lab;
 use crate::context::Context;
 use crate::problem::Failure;
 
 /// Runs the command and explains it.
 pub(crate) fn run(args: &ExplainArgs, context: &mut Context) -> Result<(), Failure> {
-    if !args.kernel && ours::is_of_lab(args) {
-        return lab::run(context);
-    }
     let (globals, out) = (&context.globals, &mut context.out);
     args.explain(
         context.json,

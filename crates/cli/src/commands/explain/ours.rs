@@ -8,11 +8,6 @@ use crate::context::Context;
 use crate::problem::Failure;
 use crate::{commands, conclude};
 
-/// Whether the command is one of the lab's program.
-pub(super) fn is_of_lab(args: &ExplainArgs) -> bool {
-    Cli::try_parse_from(args.words()).is_ok_and(|inner| matches!(inner.command, Command::Lab))
-}
-
 /// Runs the command. Returns `None` if only its help was printed. For a wrong command line, `exit_bits` is
 /// set.
 pub(super) fn run(
@@ -73,7 +68,6 @@ fn is_watched(command: &Command) -> bool {
         | Command::Overlay(_)
         | Command::Tar(_)
         | Command::Mount(_) => true,
-        // Its program traces it.
         Command::Lab
         | Command::Umount(_)
         | Command::Status(_)

@@ -7,8 +7,8 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use super::ext3::{Loop, report_1};
-use super::{REPORT_1, kernel_is_out_of_reach, sizes, str, with_tracefs};
-use crate::common::{lab_is_missing, noise, tool};
+use super::{kernel_is_out_of_reach, sizes, str, with_tracefs};
+use crate::common::{noise, tool};
 
 /// Runs a command of words without blanks under `bpftrace`. Returns its output and the sizes and counts of
 /// the device's bios that were submitted by a thread of this name, or by any thread. `None` if `bpftrace` is
@@ -141,35 +141,5 @@ fn bpftrace_counts_the_same_bios_of_our_engine() {
     };
     let account = account_in(&out);
     eprintln!("our engine, cp; bpftrace (bytes, bios): {bios:?}");
-    assert_eq!(sizes(&account, "write"), bios, "{account}\n{printed}");
-}
-
-#[test]
-fn bpftrace_counts_the_same_bios_of_report_1_on_our_engine() {
-    if no_judge() || lab_is_missing() {
-        return;
-    }
-    let Some(ext3) = Loop::new(false) else { return };
-    let out = ext3.image.sibling("account.json");
-    let workload = ext3.image.sibling("report-1.toml");
-    fs::write(&workload, REPORT_1).unwrap();
-    let (kept, target) = (
-        ext3.image.sibling("run.jsonl"),
-        format!("image:{}", ext3.device.node()),
-    );
-    let run = [
-        "lab",
-        "run",
-        str(&workload),
-        "--target",
-        &target,
-        "--out",
-        str(&kept),
-    ];
-    let Some((printed, bios)) = bpftraced(&explained_to(&out, &run), ext3.number(), None) else {
-        return;
-    };
-    let account = account_in(&out);
-    eprintln!("our engine, report 1; bpftrace (bytes, bios): {bios:?}");
     assert_eq!(sizes(&account, "write"), bios, "{account}\n{printed}");
 }

@@ -51,16 +51,3 @@ fn kernel_is_out_of_reach() -> bool {
     }
     ran.code == Some(125)
 }
-
-/// 4 MiB of direct I/O at byte 48 KiB of a file, where blocks are mapped by indirect blocks.
-const REPORT_1: &str = r#"
-pattern = "sequential-write"
-block = "4096k"
-size = "4096k"
-offset = "48k"
-cache = "direct"
-layout = "empty"
-warm-up = 0
-rounds = 1
-targets = ["image:"]
-"#;

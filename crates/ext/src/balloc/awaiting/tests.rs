@@ -5,7 +5,6 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use throughline_extfmt::{FsBlock, GroupNumber};
-use throughline_fileio::Wait;
 use throughline_journal::Tid;
 
 use super::Freed;
@@ -149,7 +148,7 @@ fn fill(fs: &Arc<Fs>, inode: &Arc<Inode>, buffered: bool, what: &str) -> u64 {
     let opened = fs.open_file(inode).expect("open");
     let mut at = 0;
     loop {
-        match opened.write(buffered, Some(at), &bufs, Wait::Yes) {
+        match opened.write(buffered, Some(at), &bufs) {
             Ok((_, done)) => at += done as u64,
             Err(Error::Caller(Reason::NoSpace)) => return at,
             Err(error) => panic!("{what}: {error}"),
@@ -273,9 +272,7 @@ fn create_and_remove(fs: &Arc<Fs>, number: u8, share: u64) -> Result<()> {
     let mut at = 0;
     while at + 50_000 < share {
         let bufs = [IoSlice::new(&piece)];
-        at += opened
-            .write(number.is_multiple_of(2), Some(at), &bufs, Wait::Yes)?
-            .1 as u64;
+        at += opened.write(number.is_multiple_of(2), Some(at), &bufs)?.1 as u64;
     }
     drop((opened, inode));
     fs.unlink(&fs.root()?, name.as_bytes())

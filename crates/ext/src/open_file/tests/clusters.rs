@@ -3,8 +3,6 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use throughline_fileio::Wait;
-
 use super::{close, create, open, pattern, read, write, write_all};
 use crate::open_file::OpenFile;
 use crate::testing::Image;
@@ -66,7 +64,7 @@ fn clusters(fs: &Fs, inode: &Inode) -> u64 {
 
 fn direct(file: &OpenFile, at: u64, bytes: &[u8]) -> crate::Result<()> {
     let bufs = [IoSlice::new(bytes)];
-    let done = file.write(false, Some(at), &bufs, Wait::Yes)?;
+    let done = file.write(false, Some(at), &bufs)?;
     assert_eq!(done.1, bytes.len());
     Ok(())
 }

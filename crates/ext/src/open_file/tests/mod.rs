@@ -7,7 +7,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 use throughline_extfmt::FileBlock;
-use throughline_fileio::{ReadStream, Wait};
+use throughline_fileio::ReadStream;
 
 use super::OpenFile;
 use crate::coherent::ALL;
@@ -83,8 +83,7 @@ fn lookup(fs: &Fs, name: &str) -> Arc<Inode> {
 
 fn write(file: &OpenFile, at: u64, bytes: &[u8]) -> crate::Result<usize> {
     let bufs = [IoSlice::new(bytes)];
-    file.write(true, Some(at), &bufs, Wait::Yes)
-        .map(|(_, done)| done)
+    file.write(true, Some(at), &bufs).map(|(_, done)| done)
 }
 
 fn write_all(file: &OpenFile, mut at: u64, mut bytes: &[u8]) -> crate::Result<()> {
@@ -340,7 +339,7 @@ fn writers_of_all_kinds_at_once() {
                     let bytes = pattern(round, at, 1 + rng.below(5000) as usize);
                     let buffered = rng.below(3) > 0;
                     let bufs = [IoSlice::new(&bytes)];
-                    let done = file.write(buffered, Some(at), &bufs, Wait::Yes);
+                    let done = file.write(buffered, Some(at), &bufs);
                     assert_eq!(done.expect("a write"), (at, bytes.len()));
                     let other = rng.below(2) == 0;
                     assert!(

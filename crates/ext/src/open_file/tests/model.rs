@@ -65,7 +65,7 @@ impl Step<'_> {
     fn write(&self, buffered: bool, at: u64, len: u64, model: &mut Model) -> String {
         let bytes = pattern(at + len, at, len as usize);
         let bufs = [IoSlice::new(&bytes)];
-        let done = self.file.write(buffered, Some(at), &bufs, Wait::Yes);
+        let done = self.file.write(buffered, Some(at), &bufs);
         assert_eq!(done.expect("a write"), (at, bytes.len()));
         model.write(at, &bytes);
         format!("write {buffered} {at} {len}")
@@ -75,7 +75,7 @@ impl Step<'_> {
         let at = model.0.len() as u64;
         let bytes = pattern(len, at, len as usize);
         let bufs = [IoSlice::new(&bytes)];
-        let done = self.file.write(buffered, None, &bufs, Wait::Yes);
+        let done = self.file.write(buffered, None, &bufs);
         assert_eq!(done.expect("an append"), (at, bytes.len()));
         model.write(at, &bytes);
         format!("append {buffered} {len}")

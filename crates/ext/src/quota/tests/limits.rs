@@ -68,10 +68,7 @@ fn is_refused<T>(result: &Result<T>) -> bool {
 fn write(fs: &Arc<Fs>, file: &Arc<Inode>, offset: u64, len: usize) -> Result<usize> {
     let open = fs.open_file(file)?;
     let bytes = vec![5; len];
-    let wait = throughline_fileio::Wait::Yes;
-    Ok(open
-        .write(true, Some(offset), &[IoSlice::new(&bytes)], wait)?
-        .1)
+    Ok(open.write(true, Some(offset), &[IoSlice::new(&bytes)])?.1)
 }
 
 fn close(image: &Image, fs: Arc<Fs>) {

@@ -8,7 +8,6 @@ use crate::cache::testing::{STALE, Volume};
 use crate::cache::tests::{finish, pattern};
 use crate::error::{Error, Reason};
 use crate::mapper::{Map, MappedExtent, Target};
-use crate::throttle::Wait;
 
 const MIB: u64 = 1 << 20;
 
@@ -60,12 +59,8 @@ fn there_is_nothing_past_the_end() {
     assert_eq!(file.space().read_cached(u64::MAX - 3, &mut buf), Some(0));
     assert_eq!(file.space().read_cached(1, &mut buf), Some(2));
     assert_eq!(file.read(u64::MAX - 3, 10).unwrap(), b"");
-    let too_far = crate::buffered::write(
-        &file.host(),
-        u64::MAX - 2,
-        &[std::io::IoSlice::new(b"abc")],
-        Wait::Yes,
-    );
+    let too_far =
+        crate::buffered::write(&file.host(), u64::MAX - 2, &[std::io::IoSlice::new(b"abc")]);
     assert!(matches!(too_far, Err(Error::Caller(Reason::TooLarge))));
     finish(&volume, vec![file]);
 }
@@ -219,21 +214,6 @@ fn impossible_mappings_are_errors() {
     }
     file.lie(None);
     assert_eq!(file.read(0, 4096).unwrap(), vec![1; 4096]);
-    finish(&volume, vec![file]);
-}
-
-#[test]
-fn a_write_that_must_not_wait_does_not_read_from_the_device() {
-    let volume = Volume::new(4096, 100, 4 * MIB);
-    let file = volume.file();
-    file.write(0, &[1; 40_960]).unwrap();
-    file.flush().unwrap();
-    file.space().drop_clean(0..u64::MAX);
-    let refused = file.write_as(10, b"x", Wait::No);
-    assert!(matches!(refused, Err(Error::Caller(Reason::WouldBlock))));
-    assert_eq!(file.write_as(4096, &[2; 4096], Wait::No).unwrap(), 4096);
-    // The first block is written whole and needs no read.
-    assert_eq!(file.write_as(8192, &[3; 6000], Wait::No).unwrap(), 4096);
     finish(&volume, vec![file]);
 }
 

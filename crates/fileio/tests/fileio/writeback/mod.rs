@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, MemoryDevice};
-use throughline_fileio::{Backing, CacheOptions, DirtyLimits, PageCache, Result, Wait, buffered};
+use throughline_fileio::{Backing, CacheOptions, DirtyLimits, PageCache, Result, buffered};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
@@ -43,7 +43,7 @@ pub(crate) fn write(host: &Arc<dyn Backing>, offset: u64, data: &[u8]) -> Result
     let mut at = 0;
     while at < data.len() {
         let bufs = [IoSlice::new(&data[at..])];
-        let accepted = buffered::write(host, offset + at as u64, &bufs, Wait::Yes)?;
+        let accepted = buffered::write(host, offset + at as u64, &bufs)?;
         buffered::pause(host, accepted);
         at += accepted.bytes;
     }

@@ -2,8 +2,8 @@
 //! transport: `throughline lab run mount/small` measures our mount beside it.
 //!
 //! It negotiates the same features with the kernel as a mount, and allows the kernel to cache the same
-//! things. It has no links, special files or extended attributes. Requests that it does not support fail with
-//! ENOSYS.
+//! things. It answers what creating, looking up, reading, writing and removing files takes; other requests
+//! fail with ENOSYS.
 
 mod tree;
 
@@ -14,10 +14,8 @@ use std::sync::Arc;
 use rustix::fs::FileType as Kind;
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use throughline::{FileType, Listed};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::directories::Page;
 use super::stale::Changed;
 use super::{Answer, Answered, Refusal, Request};
 use crate::channel::{Body, Channel, Scratch};
@@ -29,8 +27,7 @@ use crate::session::MountError;
 use crate::transport::Transport;
 use crate::wire::{
     Attr, AttrOut, BatchForgetIn, CreateIn, EntryOut, ForgetIn, ForgetOne, InHeader, MkdirIn,
-    Opcode, OpenIn, OpenOut, ReadIn, Rename2In, RenameIn, SetattrIn, StatfsOut, WriteIn, WriteOut,
-    set_attr,
+    Opcode, OpenIn, OpenOut, ReadIn, WriteIn, WriteOut,
 };
 use tree::{Content, Inode, Tree};
 
@@ -103,11 +100,8 @@ impl Service for Null {
 impl Null {
     fn answer(&self, header: &InHeader, channel: &Channel, scratch: &mut Scratch) -> Answered {
         let opcode = Opcode::of(header.opcode).ok_or(Errno::NOSYS)?;
-        match opcode {
-            Opcode::Read => return self.read(header, scratch),
-            Opcode::Readdir => return self.list(header, scratch, false),
-            Opcode::Readdirplus => return self.list(header, scratch, true),
-            _ => {}
+        if opcode == Opcode::Read {
+            return self.read(header, scratch);
         }
         let request = Request {
             body: scratch.body(header),
@@ -133,16 +127,7 @@ impl Null {
                 self.tree.remove(nodeid, name)?;
                 Answer::done()
             }
-            Opcode::Rename => {
-                let (rename, names) = request.argument::<RenameIn>()?;
-                self.rename(nodeid, rename.new_dir, names)
-            }
-            Opcode::Rename2 => match request.argument::<Rename2In>()? {
-                (rename, names) if rename.flags == 0 => self.rename(nodeid, rename.new_dir, names),
-                _ => Err(Errno::INVAL.into()),
-            },
             Opcode::Getattr => Answer::of(&self.attr_out(nodeid)?),
-            Opcode::Setattr => self.setattr(request),
             Opcode::Open => {
                 let (open, _) = request.argument::<OpenIn>()?;
                 let empty = self.tree.with(nodeid, |inode| Ok(inode.len() == 0))?;
@@ -152,12 +137,6 @@ impl Null {
             Opcode::Release | Opcode::Releasedir | Opcode::Fsync | Opcode::Fsyncdir => {
                 Answer::done()
             }
-            Opcode::Statfs => Answer::of(&StatfsOut {
-                bsize: PAGE_BYTES,
-                frsize: PAGE_BYTES,
-                namelen: 255,
-                ..StatfsOut::default()
-            }),
             Opcode::Forget => {
                 let (forget, _) = request.argument::<ForgetIn>()?;
                 self.tree.forget(nodeid, forget.lookups);
@@ -204,37 +183,6 @@ impl Null {
         Ok(Answer::Bytes(bytes))
     }
 
-    fn rename(&self, from: u64, to: u64, names: &[u8]) -> Answered {
-        let (old, rest) = Request::name(names)?;
-        let (new, _) = Request::name(rest)?;
-        self.tree.rename((from, old), (to, new))?;
-        Answer::done()
-    }
-
-    fn setattr(&self, request: &Request<'_>) -> Answered {
-        let (set, _) = request.argument::<SetattrIn>()?;
-        let has = |bit| set.valid & bit != 0;
-        self.tree.with(request.header.nodeid, |inode| {
-            if has(set_attr::MODE) {
-                inode.mode = inode.mode & !0o7777 | set.mode & 0o7777;
-            }
-            if has(set_attr::UID) {
-                inode.uid = set.uid;
-            }
-            if has(set_attr::GID) {
-                inode.gid = set.gid;
-            }
-            match &mut inode.content {
-                Content::File(data) if has(set_attr::SIZE) => {
-                    resize(data, set.size)?;
-                }
-                _ => {}
-            }
-            Ok(())
-        })?;
-        Answer::of(&self.attr_out(request.header.nodeid)?)
-    }
-
     fn write(&self, request: &Request<'_>) -> Answered {
         let (write, data) = request.argument::<WriteIn>()?;
         let end = write.offset.saturating_add(data.len() as u64);
@@ -269,34 +217,6 @@ impl Null {
             Ok(len)
         })?;
         Ok(Answer::Data(len))
-    }
-
-    fn list(&self, header: &InHeader, scratch: &mut Scratch, plus: bool) -> Answered {
-        let (read, _) = ReadIn::read_from_prefix(scratch.body(header)).map_err(|_| Errno::INVAL)?;
-        let room = scratch.reply_data().get_mut(..read.size as usize);
-        let mut page = Page::new(room.ok_or(Errno::INVAL)?);
-        let mut from = read.offset;
-        while let Some((next, name, nodeid)) = self.tree.next(header.nodeid, from)? {
-            let is_directory = self.tree.with(nodeid, |inode| Ok(inode.is_directory()));
-            let listed = Listed {
-                ino: nodeid,
-                file_type: is_directory.ok().map(|is_directory| match is_directory {
-                    true => FileType::Directory,
-                    false => FileType::File,
-                }),
-                name,
-                next,
-            };
-            if !page.has_room(&listed, plus) {
-                break;
-            }
-            if plus {
-                page.put(self.entry(nodeid).unwrap_or_default().as_bytes());
-            }
-            page.put_name(&listed);
-            from = next;
-        }
-        Ok(Answer::Data(page.used()))
     }
 
     /// The reply to a look-up, which is counted.

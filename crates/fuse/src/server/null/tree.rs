@@ -5,8 +5,7 @@
 //! - No two inodes are locked at the same time. So a change of several is not atomic, which is enough for
 //!   measurements.
 
-use std::collections::{BTreeMap, HashMap};
-use std::ops::Bound;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
@@ -41,30 +40,8 @@ pub(super) struct Inode {
 /// What an inode holds.
 pub(super) enum Content {
     File(Vec<u8>),
-    Directory(Names),
-}
-
-/// The names of a directory. Each has a position in its listing.
-#[derive(Default)]
-pub(super) struct Names {
-    /// Position and inode.
-    by_name: HashMap<Vec<u8>, (u64, u64)>,
-    by_position: BTreeMap<u64, (Vec<u8>, u64)>,
-    last: u64,
-}
-
-impl Names {
-    fn insert(&mut self, name: &[u8], nodeid: u64) {
-        self.last += 1;
-        self.by_name.insert(name.to_vec(), (self.last, nodeid));
-        self.by_position.insert(self.last, (name.to_vec(), nodeid));
-    }
-
-    fn remove(&mut self, name: &[u8]) -> Option<u64> {
-        let (position, nodeid) = self.by_name.remove(name)?;
-        self.by_position.remove(&position);
-        Some(nodeid)
-    }
+    /// Names, and their inodes.
+    Directory(HashMap<Vec<u8>, u64>),
 }
 
 impl Inode {
@@ -77,14 +54,10 @@ impl Inode {
             links: if is_directory { 2 } else { 1 },
             lookups: 0,
             content: match is_directory {
-                true => Content::Directory(Names::default()),
+                true => Content::Directory(HashMap::new()),
                 false => Content::File(Vec::new()),
             },
         }
-    }
-
-    pub(super) fn is_directory(&self) -> bool {
-        matches!(self.content, Content::Directory(_))
     }
 
     /// The length of a file in bytes.
@@ -95,7 +68,7 @@ impl Inode {
         }
     }
 
-    fn names(&mut self) -> Result<&mut Names, Errno> {
+    fn names(&mut self) -> Result<&mut HashMap<Vec<u8>, u64>, Errno> {
         match &mut self.content {
             Content::File(_) => Err(Errno::NOTDIR),
             Content::Directory(names) => Ok(names),
@@ -137,21 +110,7 @@ impl Tree {
 
     /// The inode of a name.
     pub(super) fn find(&self, dir: u64, name: &[u8]) -> Result<Option<u64>, Errno> {
-        self.with(dir, |dir| {
-            Ok(dir.names()?.by_name.get(name).map(|(_, nodeid)| *nodeid))
-        })
-    }
-
-    /// The first name after a position: its position, the name and its inode.
-    pub(super) fn next(&self, dir: u64, after: u64) -> Result<Option<(u64, Vec<u8>, u64)>, Errno> {
-        self.with(dir, |dir| {
-            let next = dir
-                .names()?
-                .by_position
-                .range((Bound::Excluded(after), Bound::Unbounded))
-                .next();
-            Ok(next.map(|(position, (name, nodeid))| (*position, name.clone(), *nodeid)))
-        })
+        self.with(dir, |dir| Ok(dir.names()?.get(name).copied()))
     }
 
     /// Adds an inode with a name.
@@ -160,10 +119,10 @@ impl Tree {
         self.shard(nodeid).lock().insert(nodeid, inode);
         let named = self.with(dir, |dir| {
             let names = dir.names()?;
-            if names.by_name.contains_key(name) {
+            if names.contains_key(name) {
                 return Err(Errno::EXIST);
             }
-            names.insert(name, nodeid);
+            names.insert(name.to_vec(), nodeid);
             Ok(nodeid)
         });
         if named.is_err() {
@@ -176,7 +135,7 @@ impl Tree {
     pub(super) fn remove(&self, dir: u64, name: &[u8]) -> Result<(), Errno> {
         let nodeid = self.find(dir, name)?.ok_or(Errno::NOENT)?;
         self.with(nodeid, |inode| match &inode.content {
-            Content::Directory(names) if !names.by_name.is_empty() => Err(Errno::NOTEMPTY),
+            Content::Directory(names) if !names.is_empty() => Err(Errno::NOTEMPTY),
             _ => Ok(()),
         })?;
         self.with(dir, |dir| {
@@ -184,24 +143,6 @@ impl Tree {
         })?;
         self.change(nodeid, |inode| inode.links = 0);
         Ok(())
-    }
-
-    /// Renames an inode. If another inode has the new name, it loses that name.
-    pub(super) fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8])) -> Result<(), Errno> {
-        let nodeid = self.find(from.0, from.1)?.ok_or(Errno::NOENT)?;
-        match self.find(to.0, to.1)? {
-            Some(same) if same == nodeid => return Ok(()),
-            Some(_) => self.remove(to.0, to.1)?,
-            None => {}
-        }
-        self.with(to.0, |dir| {
-            dir.names()?.insert(to.1, nodeid);
-            Ok(())
-        })?;
-        self.with(from.0, |dir| {
-            dir.names()?.remove(from.1);
-            Ok(())
-        })
     }
 
     /// The kernel forgets this many look-ups.
@@ -236,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_added_listed_renamed_and_removed() {
+    fn names_are_added_and_removed() {
         let tree = Tree::default();
         let dir = tree.add(ROOT, b"dir", directory()).unwrap();
         let a = tree.add(dir, b"a", file()).unwrap();
@@ -244,16 +185,10 @@ mod tests {
         assert_eq!(tree.add(a, b"b", file()), Err(Errno::NOTDIR));
         assert_eq!(tree.find(dir, b"a"), Ok(Some(a)));
         let b = tree.add(dir, b"b", file()).unwrap();
-        let (first, name, nodeid) = tree.next(dir, 0).unwrap().unwrap();
-        assert_eq!((name.as_slice(), nodeid), (&b"a"[..], a));
-        let (second, ..) = tree.next(dir, first).unwrap().unwrap();
-        assert_eq!(tree.next(dir, second), Ok(None));
-        tree.rename((dir, b"a"), (dir, b"b")).unwrap();
-        assert_eq!(tree.find(dir, b"b"), Ok(Some(a)));
-        assert_eq!(tree.find(dir, b"a"), Ok(None));
-        assert_eq!(tree.with(b, |_| Ok(())), Err(Errno::STALE));
         assert_eq!(tree.remove(ROOT, b"dir"), Err(Errno::NOTEMPTY));
+        tree.remove(dir, b"a").unwrap();
         tree.remove(dir, b"b").unwrap();
+        assert_eq!(tree.with(b, |_| Ok(())), Err(Errno::STALE));
         tree.remove(ROOT, b"dir").unwrap();
         assert_eq!(tree.remove(ROOT, b"dir"), Err(Errno::NOENT));
     }

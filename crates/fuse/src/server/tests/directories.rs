@@ -3,11 +3,10 @@
 use rustix::io::Errno;
 
 use super::bytes::{self, Bytes, op};
-use super::device::Kind;
-use super::harness::{Dirent, Mount, dirents, mount, mount_with};
+use super::harness::{Dirent, Mount, dirents, mount};
 use super::names::NO_NODES;
 use crate::nodes::{ROOT_INO, ROOT_NODEID};
-use crate::options::{Choices, MountOptions};
+use crate::options::MountOptions;
 
 /// `struct fuse_entry_out`.
 const ENTRY: usize = 128;
@@ -216,27 +215,11 @@ fn a_listing_succeeds_again_after_a_device_error() {
 }
 
 #[test]
-fn directories_are_opened_by_a_request_only_without_no_opendir() {
+fn the_kernel_learns_that_directories_need_not_be_opened() {
     let Some(mount) = mount() else { return };
     mount
         .ask_root(op::OPENDIR, bytes::open(0))
         .fails(Errno::NOSYS);
-    let options = MountOptions {
-        choices: Choices {
-            no_opendir: false,
-            ..Choices::default()
-        },
-        ..MountOptions::default()
-    };
-    let Some(mount) = mount_with(Kind::Ext4, &options) else {
-        return;
-    };
-    let open = mount.ask_root(op::OPENDIR, bytes::open(0)).ok();
-    assert_eq!(*open, [0; 16], "no handle is needed");
-    for nodeid in NO_NODES {
-        let reply = mount.ask(op::OPENDIR, *nodeid, bytes::open(0));
-        reply.fails(Errno::NOENT);
-    }
     mount.ask_root(op::RELEASEDIR, bytes::release(0)).done();
 }
 

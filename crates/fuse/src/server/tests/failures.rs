@@ -65,11 +65,11 @@ fn changes(file: u64) -> Vec<(u32, u64, Bytes)> {
 
 #[test]
 fn no_byte_of_a_read_only_volume_changes() {
-    for no_open in [true, false] {
+    for direct_io in [false, true] {
         no_byte_changes(&MountOptions {
             read_only: true,
             choices: Choices {
-                no_open,
+                direct_io,
                 ..Choices::default()
             },
             ..MountOptions::default()
@@ -84,7 +84,7 @@ fn no_byte_changes(options: &MountOptions) {
     let file = mount.find("file");
     for (number, node, body) in changes(file) {
         let reply = mount.ask(number, node, body);
-        let is_opened_alone = number == op::OPEN && options.choices.no_open;
+        let is_opened_alone = number == op::OPEN && !options.choices.direct_io;
         let wanted = match is_opened_alone {
             true => Errno::NOSYS,
             false => Errno::ROFS,

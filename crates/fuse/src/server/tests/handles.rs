@@ -3,8 +3,7 @@
 use rustix::io::Errno;
 
 use super::bytes::{self, Bytes, op};
-use super::device::Kind;
-use super::harness::{Caller, Mount, Notice, mount, mount_with};
+use super::harness::{Caller, Mount, Notice, mount};
 use super::names::NO_NODES;
 use crate::nodes::ROOT_NODEID;
 use crate::options::{Choices, MountOptions};
@@ -126,7 +125,7 @@ fn an_open_that_cannot_empty_the_file_leaves_no_handle() {
     let options = MountOptions {
         read_only: true,
         choices: Choices {
-            no_open: false,
+            direct_io: true,
             ..Choices::default()
         },
         ..MountOptions::default()
@@ -209,26 +208,12 @@ fn a_released_handle_is_unknown() {
 }
 
 #[test]
-fn flush_is_answered_only_without_no_flush() {
-    for no_flush in [true, false] {
-        let options = MountOptions {
-            choices: Choices {
-                no_flush,
-                ..Choices::default()
-            },
-            ..MountOptions::default()
-        };
-        let Some(mount) = mount_with(Kind::Ext4, &options) else {
-            return;
-        };
-        let node = mount.file("file");
-        let fh = mount.open(node, O_RDWR);
-        let reply = mount.ask(op::FLUSH, node, Bytes::new().u64(fh).u64(0).u64(0));
-        match no_flush {
-            true => drop(reply.fails(Errno::NOSYS)),
-            false => reply.done(),
-        }
-    }
+fn the_kernel_learns_that_a_close_needs_no_request() {
+    let Some(mount) = mount() else { return };
+    let node = mount.file("file");
+    let fh = mount.open(node, O_RDWR);
+    let reply = mount.ask(op::FLUSH, node, Bytes::new().u64(fh).u64(0).u64(0));
+    reply.fails(Errno::NOSYS);
 }
 
 #[test]
@@ -271,21 +256,18 @@ fn a_read_only_mount_reads_files_that_were_not_opened() {
 
 #[test]
 fn files_are_opened_by_a_request_where_an_open_must_choose_the_cache() {
-    let mut choices = [Choices::default(); 3];
-    choices[0].no_open = false;
-    choices[1].keep_cache = false;
-    choices[2].direct_io = true;
-    for choices in choices {
-        let Some(mount) = mount() else { return };
-        let node = mount.file("file");
-        let options = MountOptions {
-            read_only: true,
-            choices,
-            ..MountOptions::default()
-        };
-        let mount = mount.again(&options);
-        assert_ne!(mount.open(node, O_RDONLY), 0);
-        let read = mount.ask(op::READ, node, bytes::read(0, 0, 100));
-        read.fails(Errno::BADF);
-    }
+    let Some(mount) = mount() else { return };
+    let node = mount.file("file");
+    let options = MountOptions {
+        read_only: true,
+        choices: Choices {
+            direct_io: true,
+            ..Choices::default()
+        },
+        ..MountOptions::default()
+    };
+    let mount = mount.again(&options);
+    assert_ne!(mount.open(node, O_RDONLY), 0);
+    let read = mount.ask(op::READ, node, bytes::read(0, 0, 100));
+    read.fails(Errno::BADF);
 }

@@ -54,22 +54,6 @@ fn options_decide_how_long_names_and_missing_names_are_cached() {
 }
 
 #[test]
-fn without_negative_cache_a_missing_name_is_an_error() {
-    let options = MountOptions {
-        choices: Choices {
-            negative_cache: false,
-            ..Choices::default()
-        },
-        ..MountOptions::default()
-    };
-    let Some(mount) = mount_with(Kind::Ext4, &options) else {
-        return;
-    };
-    let missing = mount.ask_root(op::LOOKUP, bytes::named("missing"));
-    missing.fails(Errno::NOENT);
-}
-
-#[test]
 fn a_look_up_needs_a_directory_and_a_valid_name() {
     let Some(mount) = mount() else { return };
     let file = mount.file("file");

@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
-use throughline_face::explain::ExplainArgs;
 use throughline_face::globals::Globals;
 use throughline_fuse::MountOptions;
 
 use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
-use crate::{bisect, compare, founding, gate, generate, list, models, report, run, step};
+use crate::{bisect, compare, founding, gate, generate, list, report, run};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -34,8 +33,6 @@ pub(crate) enum Command {
     /// Measure, compare, bisect and report on I/O paths: ours, or that of any file system
     #[command(version, disable_version_flag = true, arg = version())]
     Lab(LabArgs),
-    /// Show what the I/O path did while a command of the lab ran
-    Explain(ExplainArgs),
 }
 
 /// The option `--version`, which `throughline lab --help` does not show.
@@ -51,55 +48,36 @@ pub(crate) struct LabArgs {
     command: LabCommand,
 }
 
-impl LabArgs {
-    /// Whether it measures in this process.
-    pub(crate) fn measures(&self) -> bool {
-        match &self.command {
-            LabCommand::Run(_) | LabCommand::Founding(_) => true,
-            LabCommand::Compare(args) => args.measures(),
-            _ => false,
-        }
-    }
-}
-
 #[derive(Debug, Subcommand)]
 enum LabCommand {
-    /// Run an experiment or your own workload, with all variants or targets interleaved, and record the
-    /// figures
+    /// Run an experiment, a job file of fio or commands, with all variants or targets interleaved, and record
+    /// the figures
     ///
     /// Commands do their own work: cmd:COMMAND is run by sh -c, in a new process for each sample, in the
     /// current directory or in ?dir=DIR. Measured are its elapsed time, its processor time and, with
     /// --figure, the number that it prints. To measure two builds side by side: --target
     /// 'cmd:./bench?dir=old' --target 'cmd:./bench?dir=new'.
     ///
-    /// A workload file describes the work: pattern, block size, threads, queue depth, size, sync policy
-    /// (--example prints one with every key). A target is where it runs. Our engine: on an image (image:PATH,
-    /// image:PATH:/file; image: makes one), on a file or block device (raw:PATH), on memory (memory:), on a
-    /// device model (model:NAME). System calls: in a directory of any mounted file system (dir:PATH), on a
-    /// file or block device (file:PATH), or, as root, in a file system made for the run on a loop device
-    /// (make:ext4, make:xfs, make:btrfs, with ?mkfs=ARGUMENTS&mount=OPTIONS). Mounts: our FUSE mount of a new
-    /// image (mount:), fuse2fs (fuse2fs:). --cache, --dirty-limit, --bio-target and similar options apply to
-    /// our engine's targets; a mount has its own (mount:?mount=cache_size=64M).
-    ///
-    /// A job file of fio (it begins with a [section]) is run by fio, once for each sample, on every target
-    /// with a path: in a new directory in dir:PATH, in make:, mount: and fuse2fs: (?size=8G makes it large
-    /// enough for 8 GiB; by default, for the sizes of the jobs), or on file:PATH, to which jobs can write
-    /// only with --overwrite. Recorded are fio's bandwidth, IOPS and completion latencies. A job must not
-    /// name a place outside the target (directory=, a filename= with another directory). Files are kept for
-    /// the next round, unless the job says unlink=1.
+    /// A job file of fio (JOB.fio) is run by fio, once for each sample, on every target: in a new directory
+    /// in dir:PATH; in a file system made for the run, as root on a loop device (make:ext4, make:xfs,
+    /// make:btrfs, with ?mkfs=ARGUMENTS&mount=OPTIONS), by our FUSE mount (mount:, with
+    /// ?mount=cache_size=64M) or by fuse2fs (fuse2fs:); or on file:PATH, a file or block device, to which
+    /// jobs can write only with --overwrite. ?size=8G makes a file system large enough for 8 GiB; by default,
+    /// it has room for the sizes of the jobs. Recorded are fio's bandwidth, IOPS and completion latencies. A
+    /// job must not name a place outside the target (directory=, a filename= with another directory). Files
+    /// are kept for the next round, unless the job says unlink=1.
     ///
     /// Each round measures every target once, in a new random order. An effect of the position in the round
     /// is reported.
     ///
     /// Everything that the run makes is removed at its end. Only kill -9 leaves files and directories named
-    /// throughline-lab-… in the directory of a target or of --dir, and the file of raw: or file:; if a file
-    /// system was just being made, also its loop device (see losetup -a) and its mount (see findmnt). They
-    /// can be removed safely.
+    /// throughline-lab-… in the directory of a target or of --dir; if a file system was just being made, also
+    /// its loop device (see losetup -a) and its mount (see findmnt). They can be removed safely.
     ///
     /// Each sample is written to the result file at once; Ctrl-C ends the run and keeps the samples taken so
     /// far.
     ///
-    /// Exit codes: 0: completed; 1: failed; 2: wrong command line or workload file; 130: interrupted.
+    /// Exit codes: 0: completed; 1: failed; 2: wrong command line; 130: interrupted.
     Run(run::RunArgs),
     /// List the experiments
     List,
@@ -157,35 +135,19 @@ enum LabCommand {
     /// Example: throughline lab bisect --good v1.0 --bad main --build 'make -j8' --measure './bench --seconds
     /// 10 | tail -n 1'
     Bisect(Box<bisect::BisectArgs>),
-    /// Classify a commit as good or bad for 'git bisect run', by measuring
-    ///
-    /// Builds the checked-out commit in place and measures it, in pairs of runs, against the good commit.
-    /// That one is built once, in a worktree that is kept for the next steps ('--end' removes it). The
-    /// commands are run as by 'lab bisect', which does the whole bisection and is more reliable: here the
-    /// confidence holds for each commit, not for all together.
-    ///
-    /// Exit codes, as for 'git bisect run': 0: good; 1: bad; 125: skip: the commit could not be built,
-    /// measured or classified; 128: failed, or wrong command line; 130: interrupted. The last two end 'git
-    /// bisect run'.
-    ///
-    /// Example: git bisect start v2.0 v1.0 && git bisect run throughline lab step --good v1.0 --bad v2.0
-    /// --build make --measure ./bench
-    Step(Box<step::StepArgs>),
     /// Reproduce the five reports that the project started from: their claims and the results here
     ///
-    /// Each runs on the disk of --dir, in memory and on models of the reporters' devices ('lab models'), with
+    /// Each runs on the disk of --dir, in memory and on models of the reporters' devices, with
     /// negative controls: the report's old way, ours, the kernel's, and the project's limits with their
     /// results. Needs mke2fs; without root and loop devices, the kernel's column is empty. Takes minutes with
     /// --scale 10, half an hour in full.
     ///
     /// Exit codes: 0: all ran, whatever the results; 1: one failed; 2: wrong command line; 130: interrupted.
     Founding(founding::FoundingArgs),
-    /// List the device models, or show one with the source of every number
-    Models(models::ModelsArgs),
-    /// Write a report of results: an HTML page with plots, or Markdown for e-mail
+    /// Write a report of results: an HTML page with pictures
     ///
-    /// The page is one self-contained file: tables, samples over time, distributions, latencies, ratios, and
-    /// accounts of the I/O path. Of several results, the first is the base of comparisons.
+    /// The page is one self-contained file: the tables that the terminal shows, samples, latencies, ratios,
+    /// bios over time, and accounts of the I/O path. Of several results, the first is the base.
     ///
     /// Exit codes: 0: written; 1: a result cannot be read, or the report cannot be written; 2: wrong command
     /// line.
@@ -224,10 +186,8 @@ enum LabCommand {
 impl Command {
     /// Whether `--json` was given after the command's name.
     pub(crate) fn json(&self) -> bool {
-        match self {
-            Command::Lab(args) => args.json(),
-            Command::Explain(args) => args.json.json,
-        }
+        let Command::Lab(args) = self;
+        args.json()
     }
 }
 
@@ -239,7 +199,6 @@ impl LabArgs {
             LabCommand::Gate(args) => args.json.json,
             LabCommand::Bisect(args) => args.json.json,
             LabCommand::Founding(args) => args.json.json,
-            LabCommand::Models(args) => args.json.json,
             _ => false,
         }
     }
@@ -252,9 +211,7 @@ impl LabArgs {
             LabCommand::Compare(args) => compare::run(args, context),
             LabCommand::Gate(args) => gate::run(args, context),
             LabCommand::Bisect(args) => bisect::run(args, context),
-            LabCommand::Step(args) => step::run(args, context),
             LabCommand::Founding(args) => founding::run(args, context),
-            LabCommand::Models(args) => models::run(args, context),
             LabCommand::Report(args) => report::run(args, context),
             LabCommand::Completions { shell } => generate::completions(*shell, context),
             LabCommand::Man { dir } => generate::man(dir),

@@ -20,22 +20,17 @@ const EXIT_UNCONFIRMED: u8 = 5;
 #[derive(Args, Debug)]
 pub(crate) struct BisectArgs {
     /// The good commit, an ancestor of the bad one
-    #[arg(long, value_name = "REV", required_unless_present_any = ["resume", "abandon"], requires = "bad")]
-    good: Option<String>,
+    #[arg(long, value_name = "REV")]
+    good: String,
     /// The bad commit
-    #[arg(long, value_name = "REV", required_unless_present_any = ["resume", "abandon"], requires = "build")]
-    bad: Option<String>,
+    #[arg(long, value_name = "REV")]
+    bad: String,
     /// Command that builds a commit; run by sh -c in a worktree of it
-    #[arg(
-        long,
-        value_name = "CMD",
-        required_unless_present_any = ["resume", "abandon"],
-        requires = "measure"
-    )]
-    build: Option<String>,
+    #[arg(long, value_name = "CMD")]
+    build: String,
     /// Command that measures it, in the same place; its last line of standard output must be a number above 0
-    #[arg(long, value_name = "CMD", required_unless_present_any = ["resume", "abandon"], requires = "good")]
-    measure: Option<String>,
+    #[arg(long, value_name = "CMD")]
+    measure: String,
     #[command(flatten)]
     candidate: CandidateArgs,
     /// Maximum pairs of runs of the commit found and its parent, to determine the size of the change; stops
@@ -50,18 +45,10 @@ pub(crate) struct BisectArgs {
     /// Follow only the first parent of merges: finds the merge that introduced the change
     #[arg(long)]
     first_parent: bool,
-    /// Continue the only unfinished bisection of this repository; needs no other options (except -C, --state
-    /// and timeouts, if they were given before)
-    #[arg(long, conflicts_with_all = [
-        "good", "bad", "build", "measure", "better", "threshold", "confidence", "max_pairs", "size_pairs",
-        "first_parent", "restart", "abandon",
-    ])]
-    resume: bool,
     /// Discard the measurements of an earlier run of the same command
     #[arg(long)]
     restart: bool,
-    /// Remove an unfinished bisection and its worktrees: that of this command, or the only one of this
-    /// repository
+    /// Remove the unfinished bisection of this command and its worktrees
     #[arg(long, conflicts_with = "restart")]
     abandon: bool,
     #[command(flatten)]
@@ -70,11 +57,10 @@ pub(crate) struct BisectArgs {
 
 /// Runs the bisection.
 pub(crate) fn run(args: &BisectArgs, context: &mut Context) -> Result<(), Failure> {
-    let (plan, folder) = plan(args)?;
+    let (plan, folder) = (plan(args)?, args.candidate.state.as_deref());
     let cannot = "cannot bisect";
     let limits = args.candidate.limits();
-    let bisection =
-        Bisection::open(plan, limits, folder.as_deref(), args.restart, &now()).doing(|| cannot)?;
+    let bisection = Bisection::open(plan, limits, folder, args.restart, &now()).doing(|| cannot)?;
     if args.abandon {
         return bisection.abandon().doing(|| "cannot remove the bisection");
     }
@@ -87,7 +73,7 @@ pub(crate) fn run(args: &BisectArgs, context: &mut Context) -> Result<(), Failur
     if context.interrupt.check().is_err() && outcome.is_err() {
         context
             .complaints
-            .note("the same command, or --resume, continues it; --abandon removes it");
+            .note("the same command continues it; with --abandon it removes it");
         return Err(Failure::Interrupted);
     }
     let outcome = outcome.doing(|| cannot)?;
@@ -112,29 +98,20 @@ fn say_what_is_known(bisection: &Bisection, context: &Context) {
     }
 }
 
-/// The plan, and the state directory if it is not the default.
-fn plan(args: &BisectArgs) -> Result<(Plan, Option<std::path::PathBuf>), Failure> {
-    let wrong = |error: throughline_lab::Error| Failure::Usage(error.to_string());
-    let state = args.candidate.state.as_deref();
-    let (Some(good), Some(bad), Some(build), Some(measure)) =
-        (&args.good, &args.bad, &args.build, &args.measure)
-    else {
-        let (plan, folder) = Bisection::unfinished(&args.candidate.dir, state).map_err(wrong)?;
-        return Ok((plan, Some(folder)));
-    };
+fn plan(args: &BisectArgs) -> Result<Plan, Failure> {
     let request = Request {
         dir: args.candidate.dir.clone(),
-        good: good.clone(),
-        bad: Some(bad.clone()),
+        good: args.good.clone(),
+        bad: args.bad.clone(),
         terms: Terms {
             size_pairs: args.size_pairs as usize,
             first_parent: args.first_parent,
-            in_checkout: false,
-            ..args.candidate.terms(build, measure)
+            ..args.candidate.terms(&args.build, &args.measure)
         },
     };
-    let plan = request.plan().map_err(wrong)?;
-    Ok((plan, args.candidate.state.clone()))
+    request
+        .plan()
+        .map_err(|error| Failure::Usage(error.to_string()))
 }
 
 /// Prints the outcome and sets its exit code.

@@ -1,5 +1,4 @@
-//! Common parts of `lab bisect` and `lab step`: options for building and measuring commits, and the progress
-//! display.
+//! Options of `lab bisect` for building and measuring commits, and the progress display.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -20,7 +19,7 @@ use crate::progress::Progress;
 /// Typical number of pairs per commit, to estimate the time left.
 const PAIRS_GUESS: f64 = 20.0;
 
-/// Options of both commands.
+/// Options for building and measuring commits.
 #[derive(Args, Debug)]
 pub(crate) struct CandidateArgs {
     /// A directory in the git repository
@@ -120,7 +119,6 @@ impl CandidateArgs {
             max_pairs: self.max_pairs as usize,
             size_pairs: 0,
             first_parent: false,
-            in_checkout: true,
         }
     }
 }
@@ -186,11 +184,7 @@ fn left(outlook: &Outlook, pairs: usize, most: usize) -> String {
 impl Watch for Shown {
     fn report(&self, outlook: &Outlook, what: Update<'_>) {
         self.step.set(outlook.step);
-        // `lab step` has no number of steps: `git bisect run` chooses the commits.
-        let step = match outlook.steps {
-            0 => String::new(),
-            steps => format!("step {} of about {steps}: ", outlook.step),
-        };
+        let step = format!("step {} of about {}: ", outlook.step, outlook.steps);
         match what {
             Update::Note(text) => self.line(text),
             Update::Building(commit) => self

@@ -20,13 +20,6 @@ pub(crate) struct CompareArgs {
     pub(crate) json: JsonFlag,
 }
 
-impl CompareArgs {
-    /// Whether it measures in this process.
-    pub(crate) fn measures(&self) -> bool {
-        self.sides.has_workload()
-    }
-}
-
 /// Compares and prints the table.
 pub(crate) fn run(args: &CompareArgs, context: &mut Context) -> Result<(), Failure> {
     let ends = |_: &str| Ok(Until::Certain);

@@ -1,8 +1,5 @@
 //! The state of one run of the program.
 
-use std::sync::Arc;
-
-use throughline_explain::ours::Watch;
 use throughline_face::globals::Globals;
 
 use crate::interrupt::Interrupt;
@@ -20,22 +17,19 @@ pub(crate) struct Context {
     pub(crate) complaints: Complaints,
     /// The user's request to interrupt the command.
     pub(crate) interrupt: Interrupt,
-    /// The trace of our engine's I/O, if the command is explained.
-    pub(crate) watch: Option<Arc<Watch>>,
     /// Exit code after a failure; set by commands with exit codes of their own.
     pub(crate) exit_bits: u8,
 }
 
 impl Context {
     /// The state at the start of a command.
-    pub(crate) fn new(globals: Globals, json: bool, watch: Option<Arc<Watch>>) -> Context {
+    pub(crate) fn new(globals: Globals, json: bool) -> Context {
         Context {
             globals,
             json,
             out: Output::stdout(),
             complaints: Complaints::default(),
             interrupt: Interrupt::default(),
-            watch,
             exit_bits: 0,
         }
     }

@@ -23,8 +23,8 @@ pub(crate) struct PlaceArgs {
     /// Directory for images and files, on the disk to be measured
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) dir: PathBuf,
-    /// Samples of each variant or target, instead of the number in the experiment or workload file (for
-    /// commands, 20); the maximum (default 1000) for a run that ends as soon as it is certain
+    /// Samples of each variant or target, instead of the number in the experiment (for jobs of
+    /// fio 10, for commands 20); the maximum (default 1000) for a run that ends as soon as it is certain
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) rounds: Option<u16>,
 }
@@ -47,7 +47,7 @@ pub(crate) fn check_globals(globals: &Globals) -> Result<(), Failure> {
     match globals.given().first() {
         None => Ok(()),
         Some((option, _)) => Err(Failure::Usage(format!(
-            "--{option} applies to workload files only; an experiment or job file has its own settings"
+            "--{option} has no effect here: experiments and job files have their own settings"
         ))),
     }
 }
@@ -71,7 +71,6 @@ pub(crate) fn measure(
             let interrupted = |_| throughline_lab::Error::new("interrupted");
             context.interrupt.check().map_err(interrupted)
         },
-        watch: context.watch.as_deref(),
     };
     let started = second(Timestamp::now()).to_string();
     let given: BTreeMap<String, Value> = BTreeMap::from([

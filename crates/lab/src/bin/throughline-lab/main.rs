@@ -3,7 +3,6 @@
 //!
 //! ```text
 //!  throughline lab run x            ─ exec ─►  this program, under the name throughline, same words
-//!  throughline explain lab run x    ─ exec ─►  likewise
 //!  throughline-lab run x            is throughline lab run x
 //! ```
 //!
@@ -21,18 +20,15 @@ mod gate;
 mod generate;
 mod list;
 mod measure;
-mod models;
 mod out_place;
 mod percent;
 mod report;
 mod run;
 mod sides;
-mod step;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use throughline_face::explain::{ExplainArgs, ours};
 use throughline_face::unanswered::Unanswered;
 // What both programs share. Modules name it as if it were here.
 use throughline_face::{
@@ -57,11 +53,9 @@ fn command_line() -> ExitCode {
         return Unanswered::here().failed.into();
     }
     let code = globals.clone().without_unused_overlay(|| {
-        let mut context = Context::new(globals, json, None);
-        let result = match &command {
-            Command::Lab(args) => args.run(&mut context),
-            Command::Explain(args) => explain(args, &mut context),
-        };
+        let mut context = Context::new(globals, json);
+        let Command::Lab(args) = &command;
+        let result = args.run(&mut context);
         conclude(result, &mut context)
     });
     code.into()
@@ -71,29 +65,4 @@ fn command_line() -> ExitCode {
 fn conclude(result: Result<(), Failure>, context: &mut Context) -> u8 {
     let result = result.and_then(|()| context.out.flush());
     program::conclude(result, &context.complaints, context.exit_bits)
-}
-
-/// Traces the engine's events while a command of the lab measures in this process.
-fn explain(args: &ExplainArgs, context: &mut Context) -> Result<(), Failure> {
-    let parsed = || match Cli::try_parse_from(args.words())? {
-        Cli {
-            globals,
-            json,
-            command: Command::Lab(args),
-        } if args.measures() => Ok(Some((globals, (json || args.json(), args)))),
-        _ => Ok(None),
-    };
-    let (globals, out) = (&context.globals, &mut context.out);
-    args.explain(context.json, out, &mut context.exit_bits, |exit_bits| {
-        ours(
-            parsed(),
-            globals,
-            exit_bits,
-            |globals, (json, args), watch| {
-                let mut explained = Context::new(globals, json, Some(watch));
-                let result = args.run(&mut explained);
-                conclude(result, &mut explained)
-            },
-        )
-    })
 }

@@ -1,17 +1,13 @@
 //! Measures targets now, for `lab run`, `lab compare` and `lab gate`.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::Timestamp;
-use serde_json::Value;
-use throughline::{EngineChoice, OpenOptions};
-use throughline_face::globals::Globals;
 use throughline_lab::record::Record;
 use throughline_lab::rounds::{Asked, Entry, Terms};
 use throughline_lab::stats::Until;
-use throughline_lab::workload::{self, TargetSpec, Workload, fio};
+use throughline_lab::workload::{TargetSpec, fio};
 use throughline_lab::{commands, rounds};
 
 use crate::candidate::Way;
@@ -24,7 +20,7 @@ use crate::text::quote;
 
 /// Maximum rounds of a run that may end early, unless specified.
 const MAX_ROUNDS: u32 = 1000;
-/// Rounds of commands, unless specified; a workload file specifies its own number.
+/// Rounds of commands, unless specified.
 const ROUNDS_OF_COMMANDS: u32 = 20;
 /// Rounds of a job file of fio, unless specified.
 const ROUNDS_OF_FIO: u32 = 10;
@@ -49,9 +45,9 @@ pub(crate) struct MeasureArgs {
 
 /// What to measure, and for which question.
 pub(crate) struct Measurement<'a> {
-    /// A workload file; `None` for commands.
+    /// A job file of fio; `None` for commands.
     pub(crate) workload: Option<&'a Path>,
-    /// If not empty, replace the targets of the workload file.
+    /// Where it runs, or the commands.
     pub(crate) targets: &'a [TargetSpec],
     /// How to measure.
     pub(crate) how: &'a MeasureArgs,
@@ -87,7 +83,7 @@ impl Measurement<'_> {
     /// Measures. Returns the record and its place.
     pub(crate) fn run(&self, context: &mut Context) -> Result<(Record, OutPlace), Failure> {
         match self.workload {
-            Some(path) => self.run_workload(path, context),
+            Some(path) => self.run_fio(path, context),
             None => self.run_commands(context),
         }
     }
@@ -95,12 +91,11 @@ impl Measurement<'_> {
     fn run_commands(&self, context: &mut Context) -> Result<(Record, OutPlace), Failure> {
         if let Some(target) = self.targets.iter().find(|target| !target.is_command()) {
             return Err(Failure::Usage(format!(
-                "target {} needs a workload file; only cmd: targets need none",
+                "target {} needs a job file of fio; only cmd: targets need none",
                 quote(target.label())
             )));
         }
-        self.check_several(self.targets.len())?;
-        let rounds = self.rounds(ROUNDS_OF_COMMANDS);
+        self.check_several()?;
         let measure = |terms: &Terms<'_>, keep: &mut Keep<'_>| {
             let plan = commands::Plan {
                 targets: self.targets,
@@ -109,62 +104,18 @@ impl Measurement<'_> {
             };
             commands::run(&plan, keep)
         };
-        self.kept("commands", (1, rounds), BTreeMap::new(), &measure, context)
+        let rounds = self.rounds(ROUNDS_OF_COMMANDS);
+        self.kept("commands", rounds, &measure, context)
     }
 
-    fn run_workload(
-        &self,
-        path: &Path,
-        context: &mut Context,
-    ) -> Result<(Record, OutPlace), Failure> {
+    fn run_fio(&self, path: &Path, context: &mut Context) -> Result<(Record, OutPlace), Failure> {
         if self.how.figure.is_some() {
             return Err(Failure::Usage(
                 "--figure applies to cmd: targets only".into(),
             ));
         }
-        let text =
-            std::fs::read_to_string(path).doing(|| format!("cannot read {}", quote(path)))?;
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        if fio::is_job(&text) {
-            return self.run_fio(path, &stem, context);
-        }
-        let mut workload = Workload::parse(&text)
-            .map_err(|error| Failure::Usage(format!("{}: {error}", quote(path))))?;
-        if workload.name == workload::UNNAMED {
-            workload.rename(&stem);
-        }
-        if !self.targets.is_empty() {
-            workload.targets = self.targets.to_owned();
-        }
-        workload.rounds = self.rounds(workload.rounds);
-        self.check_several(workload.targets.len())?;
-        let options = options(&context.globals)?;
-        let watch = context.watch.clone();
-        let measure = |terms: &Terms<'_>, keep: &mut Keep<'_>| {
-            let plan = workload::Plan {
-                workload: &workload,
-                dir: &self.how.place.dir,
-                overwrite: self.overwrite,
-                options: &options,
-                watch: watch.as_deref(),
-                terms,
-            };
-            workload::run(&plan, keep)
-        };
-        let given = given(&context.globals);
-        let rounds = (workload.warm_up, workload.rounds);
-        self.kept(&workload.name, rounds, given, &measure, context)
-    }
-
-    fn run_fio(
-        &self,
-        path: &Path,
-        name: &str,
-        context: &mut Context,
-    ) -> Result<(Record, OutPlace), Failure> {
-        check_globals(&context.globals)?;
-        self.check_several(self.targets.len())?;
-        let watch = context.watch.clone();
+        self.check_several()?;
+        let name = &path.file_stem().unwrap_or_default().to_string_lossy();
         let measure = |terms: &Terms<'_>, keep: &mut Keep<'_>| {
             let plan = fio::Plan {
                 path,
@@ -172,24 +123,22 @@ impl Measurement<'_> {
                 targets: self.targets,
                 dir: &self.how.place.dir,
                 overwrite: self.overwrite,
-                watch: watch.as_deref(),
                 terms,
             };
             fio::run(&plan, keep)
         };
-        let rounds = (1, self.rounds(ROUNDS_OF_FIO));
-        self.kept(name, rounds, BTreeMap::new(), &measure, context)
+        self.kept(name, self.rounds(ROUNDS_OF_FIO), &measure, context)
     }
 
-    /// Measures and records the results. `rounds`: uncounted rounds of warm-up, and counted rounds.
+    /// Measures in this many rounds and records the results.
     fn kept(
         &self,
         name: &str,
-        (warm_up, rounds): (u32, u32),
-        given: BTreeMap<String, Value>,
+        rounds: u32,
         measure: &Measure<'_>,
         context: &mut Context,
     ) -> Result<(Record, OutPlace), Failure> {
+        check_globals(&context.globals)?;
         let started = Timestamp::now();
         let mut place = OutPlace::open(self.how.out.as_deref(), name, started)?;
         let progress = Progress::rounds(context.globals.quiet);
@@ -203,11 +152,10 @@ impl Measurement<'_> {
             until: self.until,
         };
         let terms = Terms {
-            warm_up,
+            warm_up: 1,
             rounds,
             seed: self.how.seed.unwrap_or_else(drawn),
             asked: &asked,
-            given,
             started: &format!("{started:.3}"),
             interrupted: &|| interrupt.check().is_err(),
             progress: &|done, of| {
@@ -231,9 +179,9 @@ impl Measurement<'_> {
         Ok((ran.doing(|| format!("cannot run {}", quote(name)))?, place))
     }
 
-    /// An error if the run could not become certain with this number of targets.
-    fn check_several(&self, targets: usize) -> Result<(), Failure> {
-        match self.until.is_some() && targets < 2 {
+    /// An error if the run could not become certain, because there is nothing to compare.
+    fn check_several(&self) -> Result<(), Failure> {
+        match self.until.is_some() && self.targets.len() < 2 {
             true => Err(Failure::Usage(
                 "--until-certain compares targets: name two or more".into(),
             )),
@@ -258,27 +206,4 @@ fn drawn() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     // At most 52 bits, so that every JSON reader represents it exactly.
     RandomState::new().hash_one(0) >> 12
-}
-
-/// How to open the targets of our engine.
-fn options(globals: &Globals) -> Result<OpenOptions, Failure> {
-    if globals.direct {
-        return Err(Failure::Usage(
-            "set cache = \"direct\" in the workload file, instead of --direct".into(),
-        ));
-    }
-    globals.open_options(true)
-}
-
-/// The same options, for the record.
-fn given(globals: &Globals) -> BTreeMap<String, Value> {
-    let engine = EngineChoice::from(globals.engine).to_string();
-    let mut given = BTreeMap::from([("engine".to_owned(), engine.into())]);
-    given.extend(
-        globals
-            .given()
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value.into())),
-    );
-    given
 }

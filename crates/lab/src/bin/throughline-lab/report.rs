@@ -1,4 +1,4 @@
-//! `lab report`: result files as a page or as an e-mail.
+//! `lab report`: result files as a page.
 
 use std::path::{Path, PathBuf};
 
@@ -17,20 +17,15 @@ pub(crate) struct ReportArgs {
     /// Results of 'lab run --out'; the first is the base of comparisons
     #[arg(required = true, value_name = "RESULT")]
     results: Vec<PathBuf>,
-    /// Output file (-: standard output) [default: the first result's name with .html; with --markdown,
-    /// standard output]
+    /// Output file (-: standard output) [default: the first result's name with .html]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write Markdown for e-mail, at most 78 columns wide, instead of a page
-    #[arg(long)]
-    markdown: bool,
 }
 
 /// Writes the report and summarizes it in one sentence.
 pub(crate) fn run(args: &ReportArgs, context: &mut Context) -> Result<(), Failure> {
     let output = match &args.output {
         Some(path) => path.clone(),
-        None if args.markdown => "-".into(),
         None => args.results[0].with_extension("html"),
     };
     let same = |result: &&PathBuf| **result == output || is_one_file(result, &output);
@@ -49,10 +44,7 @@ pub(crate) fn run(args: &ReportArgs, context: &mut Context) -> Result<(), Failur
         runs.push((name(path, &args.results), record));
     }
     let report = Report::of(runs).doing(|| "cannot make a report")?;
-    let text = match args.markdown {
-        true => report.markdown(),
-        false => report.html(),
-    };
+    let text = report.html();
     if output.as_os_str() == "-" {
         return context.out.bytes(text.as_bytes());
     }

@@ -1,5 +1,5 @@
-//! `lab run`: runs an experiment, a workload file or commands, with all variants or targets interleaved, and
-//! records the result.
+//! `lab run`: runs an experiment, a job file of fio or commands, with all variants or targets interleaved,
+//! and records the result.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use throughline_lab::find;
 use throughline_lab::record::Table;
 use throughline_lab::stats::Until;
-use throughline_lab::workload::{EXAMPLE, TargetSpec};
+use throughline_lab::workload::TargetSpec;
 
 use crate::context::Context;
 use crate::experiment::{self, ScaleArgs};
@@ -20,14 +20,11 @@ use crate::problem::Failure;
 /// Arguments of `lab run`.
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
-    /// An experiment from 'lab list', a workload file (--example prints one), or a job file of fio
-    #[arg(value_name = "NAME|FILE.toml|JOB.fio", required_unless_present_any = ["example", "target"])]
+    /// An experiment from 'lab list', or a job file of fio
+    #[arg(value_name = "NAME|JOB.fio", required_unless_present = "target")]
     name: Option<PathBuf>,
-    /// Print a workload file with every key explained, and exit
-    #[arg(long, conflicts_with = "name")]
-    example: bool,
-    /// Measure this target instead of those in the workload file. Several targets are measured interleaved
-    /// and compared with the first. cmd:COMMAND does its own work and takes no workload file
+    /// Measure this target. Several targets are measured interleaved and compared with the first.
+    /// cmd:COMMAND does its own work and takes no job file
     #[arg(long, value_name = "SPEC", value_parser = parse_target)]
     target: Vec<TargetSpec>,
     #[command(flatten)]
@@ -46,16 +43,16 @@ pub(crate) struct RunArgs {
     threshold: ThresholdArgs,
     #[command(flatten)]
     confidence: ConfidenceArgs,
-    /// Allow a workload to overwrite existing data: a block device, a plain file, a named file of an image
+    /// Allow a job to overwrite existing data: a block device or a plain file
     #[arg(long)]
     overwrite: bool,
 }
 
 impl RunArgs {
-    /// Whether to run a workload file or a job file of fio rather than an experiment.
-    fn is_workload(&self) -> bool {
-        let extension = self.name.as_deref().and_then(Path::extension);
-        extension.is_some_and(|extension| extension == "toml" || extension == "fio")
+    /// Whether it runs an experiment, not a job file of fio or commands.
+    fn is_experiment(&self) -> bool {
+        let name = self.name.as_deref();
+        name.is_some_and(|name| name.extension().is_none_or(|extension| extension != "fio"))
     }
 }
 
@@ -66,23 +63,20 @@ fn parse_target(text: &str) -> Result<TargetSpec, String> {
 /// Runs it, prints the result and records it.
 pub(crate) fn run(args: &RunArgs, context: &mut Context) -> Result<(), Failure> {
     match &args.name {
-        None if args.example => context.out.bytes(EXAMPLE.as_bytes()),
-        None => run_targets(None, args, context),
-        Some(name) if args.is_workload() => run_targets(Some(name), args, context),
-        Some(name) => run_experiment(&name.to_string_lossy(), args, context),
+        Some(name) if args.is_experiment() => {
+            run_experiment(&name.to_string_lossy(), args, context)
+        }
+        job => run_targets(job.as_deref(), args, context),
     }
 }
 
 fn run_experiment(name: &str, args: &RunArgs, context: &mut Context) -> Result<(), Failure> {
-    let experiment = find(name).map_err(|error| {
-        Failure::Usage(format!(
-            "{error}; the name of a workload file ends in .toml, that of a job file in .fio"
-        ))
-    })?;
+    let experiment = find(name)
+        .map_err(|error| Failure::Usage(format!("{error}; the name of a job file ends in .fio")))?;
     if !args.target.is_empty() || args.overwrite || args.until_certain || args.how.figure.is_some()
     {
         return Err(Failure::Usage(
-            "--target, --overwrite, --until-certain and --figure apply to workload files and commands only"
+            "--target, --overwrite, --until-certain and --figure apply to job files and commands only"
                 .into(),
         ));
     }
@@ -108,7 +102,7 @@ fn run_targets(
 ) -> Result<(), Failure> {
     if args.scale.scale != experiment::WHOLE {
         return Err(Failure::Usage(
-            "--scale applies to experiments only: the size of a workload is set in its file".into(),
+            "--scale applies to experiments only: the size of a job is set in its file".into(),
         ));
     }
     let measurement = Measurement {

@@ -30,8 +30,8 @@ pub(crate) struct SidesArgs {
     /// Files of the runs to compare with them; without --base, each file must have both series
     #[arg(long = "new", value_name = "FILE", num_args = 1..)]
     news: Vec<PathBuf>,
-    /// Run this workload, or job file of fio, on two targets (not for cmd: targets)
-    #[arg(long, value_name = "FILE.toml|JOB.fio", requires = "new")]
+    /// Run this job file of fio on two targets (not for cmd: targets)
+    #[arg(long, value_name = "JOB.fio", requires = "new")]
     workload: Option<PathBuf>,
     /// For files, compare only this series, which all must have; may be given several times [default: all
     /// common series]
@@ -65,11 +65,6 @@ impl SidesArgs {
         let is_target =
             |path: &PathBuf| !path.exists() && path.to_str().is_some_and(TargetSpec::is_meant);
         self.workload.is_some() || [&self.base, &self.new].into_iter().flatten().any(is_target)
-    }
-
-    /// Whether a workload is measured in this process, so that it can be explained.
-    pub(crate) fn has_workload(&self) -> bool {
-        self.workload.is_some()
     }
 
     /// Compares the sides. `quantities` applies if the user names none.

@@ -18,6 +18,7 @@ use crate::interleave::{Sample, Variant};
 use crate::kernel::{e2fsck, mkfs};
 use crate::outcome::Outcome;
 use crate::record::Machine;
+use crate::stats::quantile;
 use crate::streams::targets::{self, Ours};
 use crate::streams::writers::{self, Race, SOURCE_BYTES, Stream, race};
 use crate::warm::{note, warm};
@@ -192,7 +193,7 @@ impl Bench<'_> {
             ("machine cpu", "s/GiB", spent.machine_cpu_s_per_gib(bytes)),
         ];
         for (quantity, share) in CALLS {
-            sample.push((quantity, "ms", race.calls.at(share) as f64 / 1e6));
+            sample.push((quantity, "ms", quantile(&race.calls, share) / 1e6));
         }
         if writers > 1 {
             sample.push(("smallest share", "", race.shares.0));

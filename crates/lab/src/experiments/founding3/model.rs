@@ -108,7 +108,7 @@ fn sample(bench: &Bench<'_>, device: &ModelDevice, plain: &Ours, way: Way) -> Re
 
 /// Measures, and records the expected results.
 pub(super) fn measure(bench: &Bench<'_>, outcome: &mut Outcome) -> Result<()> {
-    let device = Arc::new(modelled::open("disk-array", |options| options)?);
+    let device = Arc::new(modelled::open("disk-array", None)?);
     let plain = Ours::on_device(bench.settings, CACHE_BYTES, Arc::clone(&device) as _)?;
     let variants = Way::ALL.map(|way| {
         let (device, plain) = (&device, &plain);

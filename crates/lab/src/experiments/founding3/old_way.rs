@@ -70,7 +70,7 @@ impl OldWay {
 
     fn write_back(&mut self) -> Result<()> {
         let dirty = &self.chunk[..self.dirty_bytes];
-        self.file.write_all_at(dirty, self.at)?;
+        self.file.handle().write_all_at(dirty, self.at)?;
         self.accounts.cleaned(dirty.len());
         self.at += dirty.len() as u64;
         self.dirty_bytes = 0;
@@ -94,6 +94,6 @@ impl Stream for OldWay {
 
     fn finish(&mut self) -> Result<()> {
         self.write_back()?;
-        Ok(self.file.sync_all()?)
+        Ok(self.file.handle().sync_all()?)
     }
 }

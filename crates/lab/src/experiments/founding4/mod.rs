@@ -120,17 +120,12 @@ impl Way {
             .write(true)
             .engine(settings.engine)
             .open(path)?;
-        Way::over(settings, inner, depth)
+        Way::over(inner, depth)
     }
 
-    fn over(
-        settings: &Settings<'_>,
-        inner: Arc<dyn BlockDevice>,
-        depth: Option<u32>,
-    ) -> Result<Way> {
+    fn over(inner: Arc<dyn BlockDevice>, depth: Option<u32>) -> Result<Way> {
         let device = Arc::new(ProbeDevice::new(inner, depth));
         let disk = Arc::new(Disk::new(Arc::clone(&device) as Arc<dyn BlockDevice>)?);
-        settings.observe_disk(&disk);
         Ok(Way {
             raw: RawFile::new(Arc::clone(&disk)),
             disk,

@@ -20,8 +20,8 @@ fn label(mib: usize) -> String {
 
 pub(super) fn measure(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     for mib in CALLS_MIB {
-        let device = modelled::open("ufs-phone", |options| options)?;
-        let way = Way::over(settings, Arc::new(device), None)?;
+        let device = modelled::open("ufs-phone", None)?;
+        let way = Way::over(Arc::new(device), None)?;
         let mut memory = ordinary_memory(mib);
         let buffer = RefCell::new(page_aligned(&mut memory, mib));
         let sample = |build| way.sample(Op::Read, &mut buffer.borrow_mut(), build);

@@ -90,10 +90,6 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
         Target::on_disk(Place::Ext4, settings, &image, disk_bytes)?,
         Target::on_disk(Place::Raw, settings, &plain, disk_bytes)?,
     ];
-    let caches = memory.iter().chain(&disk).map(|of| of.opened.cache());
-    caches
-        .flatten()
-        .for_each(|cache| settings.observe_cache(cache));
     let buffer = &AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
     let mut variants = Vec::new();
     for (where_, targets) in [("memory", &memory), ("disk", &disk)] {
@@ -173,7 +169,7 @@ impl Target {
             Opened::Raw(file) => streams::Place::Plain(file.reopen(&FileOptions::new())?),
         };
         // The first buffered write creates the cache of a raw file.
-        file.write_all_at(&[0; PAGE_BYTES as usize], 0)?;
+        file.handle().write_all_at(&[0; PAGE_BYTES as usize], 0)?;
         let cache = opened
             .cache()
             .ok_or_else(|| Error::new("a file that was written to has no cache"))?;
@@ -189,7 +185,7 @@ impl Target {
     fn write(&self, buffer: &[u8], calls: u64, way: Way) -> Result<()> {
         for call in 0..calls {
             let offset = call * CALL_BYTES;
-            self.file.write_all_at(buffer, offset)?;
+            self.file.handle().write_all_at(buffer, offset)?;
             if way == Way::PerPage {
                 for _ in 0..CALL_BYTES / PAGE_BYTES {
                     // The write has already accounted for its bytes.
@@ -220,7 +216,7 @@ impl Target {
             ("look-ups per page", "", looked_up),
             ("balance calls per page", "", balanced),
         ];
-        self.file.sync_data()?;
+        self.file.handle().sync_data()?;
         Ok(sample)
     }
 

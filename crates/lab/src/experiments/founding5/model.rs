@@ -50,12 +50,11 @@ struct Target {
 
 impl Target {
     fn open(settings: &Settings<'_>) -> Result<Target> {
-        let device = Arc::new(modelled::open("sata-disk", |options| options)?);
+        let device = Arc::new(modelled::open("sata-disk", None)?);
         let file = settings
             .opening()
             .cache_bytes(Some(CACHE_BYTES))
             .open_raw_block_device(Arc::clone(&device) as _)?;
-        settings.observe_cache_of(&file);
         Ok(Target {
             device,
             file,

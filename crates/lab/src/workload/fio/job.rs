@@ -1,4 +1,4 @@
-//! What we need to know of a job file before fio runs it: that it is one, where its files are, and how large.
+//! What we need to know of a job file before fio runs it: where its files are, and how large.
 //! fio parses it (`--showcmd`), which also resolves its includes and variables.
 
 use std::path::{Component, Path};
@@ -12,15 +12,6 @@ use crate::{Error, Result};
 const MAX_JOB_BYTES: usize = 1 << 20;
 /// The size of a file system for jobs whose size is not known before they run.
 const USUAL_BYTES: u64 = 1 << 30;
-
-/// Whether a text is a job file of fio: it begins with a `[section]`, which a workload file does not have.
-pub fn is_job(text: &str) -> bool {
-    let is_comment = |line: &&str| line.is_empty() || line.starts_with(['#', ';']);
-    let mut lines = text.lines().map(str::trim);
-    lines
-        .find(|line| !is_comment(line))
-        .is_some_and(|line| line.starts_with('['))
-}
 
 /// A job file as fio understands it.
 #[derive(Debug, Default)]
@@ -134,19 +125,6 @@ mod tests {
         Job {
             options: options(shown),
             ..Job::default()
-        }
-    }
-
-    #[test]
-    fn a_job_file_begins_with_a_section() {
-        for (text, expected) in [
-            ("[global]\nbs=4k\n", true),
-            ("; as in fio's examples\n\n# too\n [a]\nrw=read", true),
-            ("pattern = \"random-read\"\n[a]\n", false),
-            ("", false),
-            (crate::workload::EXAMPLE, false),
-        ] {
-            assert_eq!(is_job(text), expected, "{text}");
         }
     }
 

@@ -17,12 +17,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use throughline_explain::ours::Watch;
 
 use self::job::Job;
-use super::targets::made::{Made, Site};
-use super::targets::note_omission;
-use super::{TargetKind, TargetSpec};
+use super::made::{Made, Site};
+use super::{TargetKind, TargetSpec, check};
 use crate::kernel::{named, search_path};
 use crate::mounts::server;
 use crate::record::Record;
@@ -30,7 +28,6 @@ use crate::rounds::{self, Entry, Run, Subjects, Taken, Terms};
 use crate::shell::{Finished, shown, tail};
 use crate::{Error, Result};
 
-pub use job::is_job;
 pub use results::Results;
 
 /// Time limit for one run of fio, which then counts as hung.
@@ -50,8 +47,6 @@ pub struct Plan<'a> {
     pub dir: &'a Path,
     /// Whether a job may write to an existing file or device.
     pub overwrite: bool,
-    /// Records that fio's I/O is not in the account, if the run is explained.
-    pub watch: Option<&'a Watch>,
     /// Parameters common to all runs.
     pub terms: &'a Terms<'a>,
 }
@@ -63,15 +58,17 @@ pub struct Plan<'a> {
 /// message), and errors of `keep`. Everything measured before was passed to `keep`.
 pub fn run(plan: &Plan<'_>, keep: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<Record> {
     let labels = rounds::labels(plan.targets.iter().map(TargetSpec::label))?;
-    for spec in plan.targets {
-        check_has_path(spec)?;
+    if let Some(command) = plan.targets.iter().find(|spec| spec.is_command()) {
+        return Err(Error::new(format!(
+            "target '{}': a command is measured without a job file",
+            command.label()
+        )));
     }
     if let Some(why) = server::missing("fio") {
         return Err(Error::new(format!("{why}: install the package fio")));
     }
     let job = Job::read(plan)?;
     let places = plan.targets.iter().map(|spec| {
-        note_omission(spec, plan.watch);
         let met = |error| Error::new(format!("target '{}': {error}", spec.label()));
         Place::open(spec, &job, plan).map_err(met)
     });
@@ -88,26 +85,6 @@ pub fn run(plan: &Plan<'_>, keep: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Re
         place.close().map_err(met)?;
     }
     run.end(ended)
-}
-
-/// An error if fio cannot run on the target. It names the target to use instead.
-fn check_has_path(spec: &TargetSpec) -> Result<()> {
-    let instead = match &spec.kind {
-        TargetKind::Dir(_) | TargetKind::File(_) | TargetKind::Made(_) => return Ok(()),
-        TargetKind::Image { .. } => {
-            "mount: measures our mount of a new image; to measure this one, mount it and use dir:"
-        }
-        TargetKind::NewImage { .. } => "use mount:",
-        TargetKind::Raw(_) => "use file:",
-        TargetKind::Memory | TargetKind::Model(_) => {
-            "use a workload file (throughline lab run --example)"
-        }
-        TargetKind::Command { .. } => "a command is measured without a job file",
-    };
-    Err(Error::new(format!(
-        "target '{}': fio needs a path of the system, which this target does not have: {instead}",
-        spec.label()
-    )))
 }
 
 /// Where the jobs run.
@@ -146,7 +123,7 @@ impl Place {
                     path,
                 )?)?))
             }
-            _ => Err(Error::new("it has no path")),
+            TargetKind::Command { .. } => Err(Error::new("it has no path")),
         }
     }
 
@@ -243,7 +220,7 @@ fn fio(
     let path = search_path();
     command.env("PATH", path).env("LC_ALL", "C");
     command.args(arguments).arg(std::path::absolute(job)?);
-    let check = || super::targets::check(interrupted);
+    let check = || check(interrupted);
     let mut finished = Finished::of(command, Path::new("."), LONGEST, &check)?;
     finished.stdout.rewind()?;
     let mut bytes = Vec::new();

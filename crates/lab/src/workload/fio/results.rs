@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::super::file::plain_name;
 use crate::record::Better;
 use crate::rounds::{self, Measured, Taken};
 use crate::{Error, Result};
@@ -201,6 +200,18 @@ fn latencies(taken: &mut Taken, prefix: &str, group: &Group) {
             let classes_us = of_kind.bins.iter().map(class).collect();
             taken.latencies.push((named(prefix, kind), classes_us));
         }
+    }
+}
+
+/// A name for quantities: at most 100 characters, of which those that tables could not show become `-`.
+fn plain_name(name: &str) -> String {
+    const MAX_CHARS: usize = 100;
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let fitting = name.chars().map(|c| if fits(c) { c } else { '-' });
+    let name: String = fitting.take(MAX_CHARS).collect();
+    match name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        true => name,
+        false => "job".into(),
     }
 }
 

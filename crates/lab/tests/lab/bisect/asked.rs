@@ -114,7 +114,7 @@ fn for_a_shallow_clone_the_error_names_the_next_step() {
 }
 
 #[test]
-fn a_bare_repository_is_as_good_but_for_a_step() {
+fn a_bare_repository_is_as_good() {
     if git_is_missing() {
         return;
     }
@@ -131,63 +131,6 @@ fn a_bare_repository_is_as_good_but_for_a_step() {
             .count(),
         1
     );
-    let mut step = repository.lab("step");
-    step.args(["-C", bare, "--good", &repository.ids[0]]).args([
-        "--build",
-        "true",
-        "--measure",
-        "echo 1",
-    ]);
-    let no_step = ran(&mut step);
-    assert_eq!(no_step.code, Some(128), "{}", no_step.stderr);
-    assert!(
-        no_step.stderr.contains("not in a checkout"),
-        "{}",
-        no_step.stderr
-    );
-}
-
-#[test]
-fn an_option_that_would_not_be_heeded_is_refused() {
-    if git_is_missing() {
-        return;
-    }
-    let repository = Repository::of(&line(4, 2));
-    for more in [
-        &["--resume", "--max-pairs", "100"][..],
-        &["--resume", "--measure", "true"],
-        &["--abandon", "--good", "main"],
-    ] {
-        let ran = ran(repository.lab("bisect").args(more));
-        assert_eq!(ran.code, Some(2), "{more:?}: {}", ran.stderr);
-    }
-}
-
-#[test]
-fn of_several_that_are_unfinished_each_is_named() {
-    if git_is_missing() {
-        return;
-    }
-    let repository = Repository::of(&line(4, 2));
-    let none = ran(repository.lab("bisect").arg("--resume"));
-    assert!(
-        none.stderr.contains("start one with --good"),
-        "{}",
-        none.stderr
-    );
-    for command in ["exit 4", "exit 5"] {
-        let failed = ran(&mut repository.asked("true", command));
-        assert_eq!(failed.code, Some(1), "{}", failed.stderr);
-    }
-    let several = ran(repository.lab("bisect").arg("--resume"));
-    assert_eq!(several.code, Some(2), "{}", several.stderr);
-    for named in ["exit 4", "exit 5", "--state '"] {
-        assert!(
-            several.stderr.contains(named),
-            "{named}: {}",
-            several.stderr
-        );
-    }
 }
 
 #[test]

@@ -87,10 +87,7 @@ fn kill_and_resume(seed: u64) {
         .open(state.join("events.jsonl"))
         .unwrap();
     log.write_all(br#"{"kind":"pair","base":"#).unwrap();
-    let resumed = ran(repository
-        .lab("bisect")
-        .args(["--json", "--resume", "--state"])
-        .arg(&state));
+    let resumed = ran(&mut repository.bisect(seed, &["--state", state.to_str().unwrap()]));
     assert_found(&repository, &resumed, culprit);
     assert!(
         resumed.stderr.contains("continuing the bisection started"),
@@ -125,7 +122,10 @@ fn ctrl_c_ends_the_command_at_work_and_keeps_the_rest() {
     let output = child.wait_with_output().unwrap();
     let printed = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{printed}");
-    assert!(printed.contains("--resume"), "{printed}");
+    assert!(
+        printed.contains("the same command continues it"),
+        "{printed}"
+    );
     assert!(
         !super::repository::is_empty(&state.join("trees")),
         "what is built is kept"
@@ -162,7 +162,7 @@ fn a_command_that_outlives_a_kill_is_ended_by_the_next_run() {
     child.wait().unwrap();
     let sleeper = std::fs::read_to_string(&pid).unwrap();
     let gone = ran(repository
-        .lab("bisect")
+        .asked("true", &measure)
         .args(["--abandon", "--state"])
         .arg(&state));
     assert_eq!(gone.code, Some(0), "{}", gone.stderr);

@@ -4,4 +4,3 @@ mod asked;
 mod cut_short;
 mod found;
 mod repository;
-mod steps;

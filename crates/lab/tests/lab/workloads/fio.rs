@@ -4,23 +4,12 @@ use std::path::Path;
 
 use throughline_lab::record::{Line, Record};
 use throughline_testkit::kernel::may_use_loops;
-use throughline_testkit::program;
 
 use super::Bench;
 use crate::common::{fails, ok, run, str, tools_are_missing};
 
 const JOB: &str = "; as in fio's own examples\n[global]\nbs=4k\nsize=256k\n\n[readers]\nrw=randread\n\
     numjobs=2\n[writer]\nstonewall\nrw=write\nfsync=16\nfilename=sub\\:file\n";
-
-/// A bench whose file is this job, or `None` without fio.
-fn bench(job: &str) -> Option<Bench> {
-    if !program::has(&["fio"]) {
-        return None;
-    }
-    let bench = Bench::new("");
-    std::fs::write(bench.path("work.toml"), job).unwrap();
-    Some(bench)
-}
 
 /// Whether our mount is possible here.
 fn may_mount() -> bool {
@@ -55,7 +44,7 @@ fn assert_measured(record: &Record, target: &str) {
 
 #[test]
 fn a_job_runs_on_every_target_with_a_path_and_leaves_nothing() {
-    let Some(bench) = bench(JOB) else { return };
+    let Some(bench) = Bench::new(JOB) else { return };
     let own = bench.path("own: dir");
     std::fs::create_dir(&own).unwrap();
     std::fs::write(own.join("kept"), "kept").unwrap();
@@ -81,16 +70,16 @@ fn a_job_runs_on_every_target_with_a_path_and_leaves_nothing() {
     let series = ["--base-series", &*dir, "--new-series", "dir:/tmp"];
     let compared = ok(["lab", "compare", str(&out)].iter().chain(&series));
     assert!(compared.contains("writer: write, median"), "{compared}");
-    let page = ok(["lab", "report", "--markdown", str(&out)]);
+    let page = ok(["lab", "report", str(&out), "--output", "-"]);
     assert!(page.contains("readers: read"), "{page}");
 }
 
 #[test]
-fn a_job_file_stands_in_place_of_a_workload_in_comparisons() {
-    let Some(bench) = bench("[a]\nrw=randread\nsize=1m\n") else {
+fn a_job_file_is_compared_on_two_targets() {
+    let Some(bench) = Bench::new("[a]\nrw=randread\nsize=1m\n") else {
         return;
     };
-    let (job, out) = (bench.path("work.toml"), bench.path("out.jsonl"));
+    let (job, out) = (bench.path("work.fio"), bench.path("out.jsonl"));
     let limit = ["lab", "gate", "dir:/tmp?name=a", "dir:/tmp?name=b"];
     let more = [
         "--workload",
@@ -113,16 +102,12 @@ fn a_job_file_stands_in_place_of_a_workload_in_comparisons() {
 
 #[test]
 fn a_job_that_cannot_run_there_is_refused_with_what_to_use() {
-    let Some(bench) = bench(JOB) else { return };
+    let Some(bench) = Bench::new(JOB) else { return };
     let file = bench.path("file");
     std::fs::write(&file, vec![7; 1 << 20]).unwrap();
     let on_file = format!("file:{}", file.display());
     for (target, expected) in [
-        ("memory:", "a workload file"),
-        ("model:nvme", "a workload file"),
-        ("raw:/dev/null", "use file:"),
-        ("image:", "use mount:"),
-        ("image:a.img", "mount it and use dir:"),
+        ("cmd:true", "without a job file"),
         ("dir:/no/such", "/no/such"),
         ("file:/no/such", "/no/such"),
         (&*on_file, "leave it out"),
@@ -131,7 +116,7 @@ fn a_job_that_cannot_run_there_is_refused_with_what_to_use() {
         bench.assert_nothing_left();
     }
     fails(bench.arguments(&[]), 1, "no target");
-    let write = |text: &str| std::fs::write(bench.path("work.toml"), text).unwrap();
+    let write = |text: &str| std::fs::write(bench.path("work.fio"), text).unwrap();
     for (job, expected) in [
         ("[a]\nrw=nope\nsize=1m\n", "failed parsing rw=nope"),
         ("[a]\nrw=write\nsize=1m\nfilename=/tmp/x\n", "leads outside"),
@@ -156,7 +141,7 @@ fn a_job_that_cannot_run_there_is_refused_with_what_to_use() {
 
 #[test]
 fn a_full_file_system_is_explained() {
-    let Some(bench) = bench("[a]\nrw=write\nsize=400m\n") else {
+    let Some(bench) = Bench::new("[a]\nrw=write\nsize=400m\n") else {
         return;
     };
     if !may_mount() {

@@ -7,15 +7,12 @@
 //! where files are created.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
-use rustix::fs::OFlags;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::kernel::open_in;
-use super::{Access, MadeSpec, Target, check, file_name};
+use super::{MadeSpec, check};
 use crate::kernel;
 use crate::mounts::server::{self, At};
 use crate::mounts::{Mounted, System};
@@ -23,7 +20,7 @@ use crate::streams::targets::write_out;
 use crate::streams::writers;
 use crate::{Error, Result};
 
-/// Space for the file system's metadata, in addition to the workload's files.
+/// Space for the file system's metadata, in addition to the jobs' files.
 fn more_bytes(fs_type: &str) -> u64 {
     match fs_type {
         "ext2" | "ext3" | "ext4" => 96 << 20,
@@ -32,39 +29,20 @@ fn more_bytes(fs_type: &str) -> u64 {
     }
 }
 
-/// An image with a new file system, and the directory that contains it, which is removed when the value is
-/// dropped.
-pub(super) struct NewImage {
-    folder: TempDir,
-    command: String,
-}
-
-impl NewImage {
-    pub(super) fn path(&self) -> PathBuf {
-        self.folder.path().join("image")
-    }
-
-    /// The command that made its file system.
-    pub(super) fn command(&self) -> &str {
-        &self.command
-    }
-}
-
 /// Where images are made, and how much data they need room for.
-pub(in super::super) struct Site<'a> {
-    pub(in super::super) dir: &'a Path,
-    pub(in super::super) data_bytes: u64,
-    pub(in super::super) interrupted: &'a (dyn Fn() -> bool + Sync),
+pub(super) struct Site<'a> {
+    pub(super) dir: &'a Path,
+    pub(super) data_bytes: u64,
+    pub(super) interrupted: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// Makes an image with room for the data. The image file is fully written, so that the host allocates
-/// nothing during the measurement.
-pub(super) fn new_image(fs_type: &str, mkfs: &[String], site: &Site<'_>) -> Result<NewImage> {
+/// Makes an image with room for the data. It is fully written, so that the host allocates nothing during the
+/// measurement. Returns the command that made its file system.
+fn new_image(image: &Path, fs_type: &str, mkfs: &[String], site: &Site<'_>) -> Result<String> {
     let image_bytes = (site.data_bytes)
         .saturating_add(site.data_bytes / 8)
         .saturating_add(more_bytes(fs_type));
-    let folder = crate::scratch_in(site.dir)?;
-    let disk = rustix::fs::statvfs(folder.path())?;
+    let disk = rustix::fs::statvfs(site.dir)?;
     if image_bytes > disk.f_bavail.saturating_mul(disk.f_frsize) {
         return Err(Error::new(format!(
             "{} has no room for an image of {} MiB: make size smaller, or name another --dir",
@@ -79,34 +57,28 @@ pub(super) fn new_image(fs_type: &str, mkfs: &[String], site: &Site<'_>) -> Resu
             "{why}: install the package with mkfs.{fs_type}"
         )));
     }
-    let mut image = NewImage {
-        folder,
-        command: String::new(),
-    };
-    write_out(&image.path(), image_bytes, &writers::source(), &|| {
+    write_out(image, image_bytes, &writers::source(), &|| {
         check(site.interrupted)
     })?;
     let mkfs: Vec<&str> = mkfs.iter().map(String::as_str).collect();
-    image.command = kernel::mkfs(fs_type, &image.path(), &mkfs)?;
-    Ok(image)
+    kernel::mkfs(fs_type, image, &mkfs)
 }
 
 /// A mounted file system that was made for the run.
-pub(in super::super) struct Made {
-    pub(in super::super) mounted: Mounted,
-    pub(in super::super) facts: BTreeMap<String, Value>,
+pub(super) struct Made {
+    pub(super) mounted: Mounted,
+    pub(super) facts: BTreeMap<String, Value>,
 }
 
 impl Made {
     /// Mounts it, by the kernel on a loop device or by a server.
-    pub(in super::super) fn mount(spec: &MadeSpec, site: &Site<'_>) -> Result<Made> {
+    pub(super) fn mount(spec: &MadeSpec, site: &Site<'_>) -> Result<Made> {
         let (by, options) = (&spec.by, spec.mount.as_deref());
         if let Some(why) = by.unavailable() {
             return Err(Error::new(match by {
                 System::Kernel(_) | System::Memory => {
                     "loop devices and mounting need root; without it measure a directory of a mounted \
-                     file system (dir:PATH), \
-                     our mount (mount:) or our engine on an image (image:)"
+                     file system (dir:PATH), or our mount (mount:)"
                         .to_owned()
                 }
                 System::Ours | System::Null => format!("no FUSE here: {why}"),
@@ -117,12 +89,14 @@ impl Made {
             data_bytes: spec.data_bytes.unwrap_or(site.data_bytes),
             ..*site
         };
-        let image = new_image(by.fs_type(), &spec.mkfs, &site)?;
+        let folder: TempDir = crate::scratch_in(site.dir)?;
+        let image = folder.path().join("image");
+        let mkfs = new_image(&image, by.fs_type(), &spec.mkfs, &site)?;
         let place = At {
-            scratch: image.folder.path(),
+            scratch: folder.path(),
             visible: false,
         };
-        let mounted = by.mount(&image.path(), options, place)?;
+        let mounted = by.mount(&image, options, place)?;
         let specific: &[(&str, &str)] = match by {
             System::Kernel(_) => &[("source", "loop device, direct-io=on")],
             System::Memory => &[],
@@ -139,7 +113,7 @@ impl Made {
             System::Null => "throughline lab null",
             System::Memory => "tmpfs",
         };
-        let common = [("mkfs", image.command()), ("file system", who)];
+        let common = [("mkfs", mkfs.as_str()), ("file system", who)];
         let options = options.map(|options| ("mount options", options));
         let facts = common.iter().chain(specific).chain(&options);
         Ok(Made {
@@ -148,29 +122,5 @@ impl Made {
                 .map(|(name, value)| ((*name).to_owned(), (*value).into()))
                 .collect(),
         })
-    }
-}
-
-/// A workload's files in it.
-pub(super) struct InMade {
-    pub(super) made: Made,
-    pub(super) flags: OFlags,
-}
-
-impl Target for InMade {
-    fn open(&self, number: u32) -> Result<Arc<dyn Access>> {
-        open_in(self.made.mounted.root(), &file_name(number), self.flags)
-    }
-
-    fn has_many(&self) -> bool {
-        true
-    }
-
-    fn facts(&self) -> BTreeMap<String, Value> {
-        self.made.facts.clone()
-    }
-
-    fn close(self: Box<Self>) -> Result<()> {
-        self.made.mounted.unmount()
     }
 }
