@@ -70,8 +70,8 @@ choices! {
     spin: true, "requests in sequence are served by one thread, which spins for the next before it sleeps";
     io_uring: true, "requests come over io_uring if root has switched that on in the kernel";
     idle_policy: true, "the threads of io_uring's queues, and the one that serves requests in sequence on the \
-                        program's processor, have the policy SCHED_IDLE, so that the scheduler leaves the \
-                        program on that processor";
+                        program's CPU, have the policy SCHED_IDLE, so that the scheduler leaves the \
+                        program on that CPU";
     async_dio: true, "on a read-only mount, the parts of a large direct I/O run in parallel";
     atomic_o_trunc: true, "opening with O_TRUNC is one request";
     readdirplus: true, "directories are listed with the attributes of their files";
