@@ -161,8 +161,12 @@ fn manual_pages_have_examples_and_lead_on() {
             "{page}"
         );
     }
-    // The formatter of manual pages prints no warnings.
-    for entry in std::fs::read_dir(dir.path()).unwrap() {
+    assert_formats(dir.path());
+}
+
+/// The formatter of manual pages prints no warnings for those in a directory.
+fn assert_formats(pages: &std::path::Path) {
+    for entry in std::fs::read_dir(pages).unwrap() {
         let path = entry.unwrap().path();
         let formatted = std::process::Command::new("groff")
             .args(["-k", "-man", "-Tutf8", "-ww", "-z"])
