@@ -8,7 +8,7 @@ use throughline_face::command_line::{is_global, with_help};
 use throughline_face::explain::ExplainArgs;
 use throughline_face::globals::Globals;
 
-use crate::commands;
+use crate::{commands, help};
 
 /// Read, edit and mount ext2, ext3 and ext4 images without root, at the speed of the disk
 ///
@@ -26,6 +26,7 @@ use crate::commands;
     name = "throughline",
     version,
     arg_required_else_help = true,
+    override_help = help::SCREEN,
     max_term_width = 100
 )]
 pub(crate) struct Cli {
@@ -214,10 +215,7 @@ pub(crate) enum Command {
     ///
     /// Replays the journal, including fast commits, frees files without a name, finishes interrupted
     /// truncations, and leaves the journal empty. An image that needs no recovery is not changed. Every
-    /// command that changes an image does the same first.
-    ///
-    /// Exit codes, as of e2fsck, combined with OR for several images: 0: recovered, or nothing to do; 4:
-    /// errors remain, run e2fsck -f; 8: recovery failed. 2: wrong command line.
+    /// command that changes an image does the same first. The exit codes are those of e2fsck.
     Replay(commands::replay::ReplayArgs),
     /// Work with overlays: list what one changed, merge it into a new image, lay it over another base
     ///
@@ -268,10 +266,6 @@ pub(crate) enum Command {
     /// explained.
     ///
     /// 'lab compare' and 'lab report' also read the files that --out writes, and show accounts side by side.
-    ///
-    /// Exit codes: those of the command. With --kernel: 128 plus the signal's number if a signal ended the
-    /// command, 125 if the kernel could not be traced, 126 if the command could not be run, 127 if it does
-    /// not exist.
     Explain(ExplainArgs),
     /// Measure, compare, bisect and report on I/O paths: ours, or that of any file system
     #[command(disable_help_flag = true, arg = commands::lab::words())]

@@ -12,6 +12,7 @@ mod commands;
 mod context;
 mod copy;
 mod dump;
+mod help;
 mod image_name;
 mod images;
 mod mount;
@@ -95,12 +96,16 @@ fn conclude(result: Result<(), Failure>, context: &mut Context) -> u8 {
     program::conclude(result, &context.complaints, context.exit_bits)
 }
 
-/// Prints clap's message: an error, help or the version.
+/// Prints clap's message, an error, help or the version, or the page that was asked for.
 fn misread(error: &clap::Error) -> ExitCode {
+    let mut context = Context::new(Globals::default(), false);
+    if let Some(page) = help::page() {
+        let result = context.out.bytes(page.as_bytes());
+        return conclude(result, &mut context).into();
+    }
     if error.kind() == ErrorKind::DisplayHelp && called(&["help", "lab"]) {
-        let mut context = Context::new(Globals::default(), false);
         let result = commands::lab::run(&mut context);
         return conclude(result, &mut context).into();
     }
-    command_line::misread(error, args::Cli::command())
+    command_line::misread(error, help::described())
 }

@@ -1,6 +1,6 @@
 //! Limits the memory that the process's allocator retains.
 //!
-//! The GNU C library gives each thread its own arena, up to eight per processor, and retains freed memory in
+//! The GNU C library gives each thread its own arena, up to eight per CPU, and retains freed memory in
 //! them. In a server with many threads that is tens of megabytes of unused memory. Both calls affect the
 //! whole process, so only the program should make them, not a library. With another allocator they do
 //! nothing.

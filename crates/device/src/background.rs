@@ -1,11 +1,11 @@
 //! [`Background`]: the policy `SCHED_IDLE` for a thread, and what it costs it.
 //!
-//! The scheduler moves a task that is woken to an idle processor, if there is one, unless its own is idle. A
-//! processor on which only threads of this policy run counts as idle. So a thread of this policy that wakes a
-//! task on its own processor leaves it there. Without that, the task moves to another processor at each
-//! reply, which costs an interrupt to a halted processor, 20 to 35 µs on most virtual machines.
+//! The scheduler moves a task that is woken to an idle CPU, if there is one, unless its own is idle. A
+//! CPU on which only threads of this policy run counts as idle. So a thread of this policy that wakes a
+//! task on its own CPU leaves it there. Without that, the task moves to another CPU at each
+//! reply, which costs an interrupt to a halted CPU, 20 to 35 µs on most virtual machines.
 //!
-//! The price: where other tasks want the processor, such a thread runs late, by seconds if they are several.
+//! The price: where other tasks want the CPU, such a thread runs late, by seconds if they are several.
 //! The kernel counts how late (`/proc/thread-self/schedstat`), but not before the thread has run. So another
 //! thread can take the policy from it, and that one must not be late itself ([`prefer_thread`]).
 //!
@@ -106,7 +106,7 @@ impl Background {
         policy(self.thread) == libc::SCHED_IDLE
     }
 
-    /// How long the thread has waited for its processor, in all.
+    /// How long the thread has waited for its CPU, in all.
     ///
     /// # Errors
     /// System errors; the system counts nothing.

@@ -6,8 +6,8 @@
 //!                     └──────────── commit() ◄────────────┘     one system call commits and waits
 //! ```
 //!
-//! Each processor has a queue in the kernel, and an entry belongs to one queue. The kernel passes a request
-//! to the entry of its processor's queue that became free last. All queues need an entry before the kernel
+//! Each CPU has a queue in the kernel, and an entry belongs to one queue. The kernel passes a request
+//! to the entry of its CPU's queue that became free last. All queues need an entry before the kernel
 //! uses any. Requests without a reply, interrupts and notifications stay on `/dev/fuse`.
 //!
 //! The kernel completes the command of an entry on the thread that sent the command. So a thread that serves
@@ -115,7 +115,7 @@ unsafe impl Send for FuseEntry {}
 unsafe impl Sync for FuseEntry {}
 
 impl FuseEntry {
-    /// An entry for a queue, which is the number of a processor. `payload_bytes` is at least the largest
+    /// An entry for a queue, which is the number of a CPU. `payload_bytes` is at least the largest
     /// request and reply that were agreed on. It takes memory when it is touched.
     ///
     /// # Errors
@@ -134,7 +134,7 @@ impl FuseEntry {
         })
     }
 
-    /// The number of its processor.
+    /// The number of its CPU.
     pub fn queue(&self) -> u16 {
         self.queue
     }

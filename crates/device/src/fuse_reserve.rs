@@ -138,7 +138,7 @@ impl FuseReserve {
 
     /// Hands `entries` entries of each of `queues` to the kernel, and returns how many it has taken.
     /// `payload_bytes` is at least the largest request and reply that were agreed on. The kernel uses the
-    /// entries as soon as the last queue has one. Call this on the processor of that queue, so that no
+    /// entries as soon as the last queue has one. Call this on the CPU of that queue, so that no
     /// program makes a request there before it has all.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The processors that the kernel may use, and threads bound to one.
+//! The CPUs that the kernel may use, and threads bound to one.
 
 use std::io;
 use std::sync::OnceLock;
@@ -6,16 +6,16 @@ use std::sync::OnceLock;
 use crate::background::leave_background;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The processors that the kernel may ever use, whether they are online or not.
+/// The CPUs that the kernel may ever use, whether they are online or not.
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 
-/// The numbers of the possible processors.
+/// The numbers of the possible CPUs.
 ///
 /// # Errors
 /// The system does not say.
 pub fn possible_processors() -> io::Result<Vec<u16>> {
     let text = std::fs::read_to_string(POSSIBLE)?;
-    parse(text.trim()).ok_or_else(|| io::Error::other(format!("unknown processors: {text}")))
+    parse(text.trim()).ok_or_else(|| io::Error::other(format!("unknown CPUs: {text}")))
 }
 
 /// Parses a list such as `0-3,8`.
@@ -28,10 +28,10 @@ fn parse(list: &str) -> Option<Vec<u16>> {
     (!all.is_empty()).then_some(all)
 }
 
-/// The processors that threads of the process may use, if some are bound to one.
+/// The CPUs that threads of the process may use, if some are bound to one.
 static USUAL: OnceLock<CpuSet> = OnceLock::new();
 
-/// Binds the current thread to a processor, unless the process may not use that processor or it is offline.
+/// Binds the current thread to a CPU, unless the process may not use that CPU or it is offline.
 /// Threads that a bound thread starts are bound, too, until they call [`free_thread`].
 pub fn bind_thread(processor: u16) {
     let processor = usize::from(processor);
@@ -51,7 +51,7 @@ pub fn bind_thread(processor: u16) {
     let _ = sched_setaffinity(None, &only);
 }
 
-/// Lets the current thread run on all processors again.
+/// Lets the current thread run on all CPUs again.
 pub fn spread_thread() {
     if let Some(usual) = USUAL.get() {
         let _ = sched_setaffinity(None, usual);

@@ -1,12 +1,12 @@
 //! A short time slice for a thread that keeps a device busy, and the usual one for a thread of a ring.
 //!
-//! Among threads that compete for a processor, the scheduler (EEVDF, Linux 6.6) runs the one with the
+//! Among threads that compete for a CPU, the scheduler (EEVDF, Linux 6.6) runs the one with the
 //! earliest deadline, and a deadline is a time slice away. A thread that computes little and sleeps often
 //! gets no more than its share either way, but with a short slice it runs soon after it is woken. With the
-//! default slice it waits behind threads that copy data, for 4 to 53 ms on two processors; meanwhile the
+//! default slice it waits behind threads that copy data, for 4 to 53 ms on two CPUs; meanwhile the
 //! device finishes what was in its queue, and idles.
 //!
-//! A thread that serves requests on the caller's processor must have the usual slice. With the short one,
+//! A thread that serves requests on the caller's CPU must have the usual slice. With the short one,
 //! open, read and close of a cached file through a mount over io_uring took about 30 instead of 24 µs:
 //! probably the thread preempts its caller, which would sleep soon anyway.
 //!
@@ -38,7 +38,7 @@ const SIZE: u32 = size_of::<Attributes>() as u32;
 const _: () = assert!(SIZE == 48);
 
 /// Gives the current thread the shortest time slice. Its policy, its nice value and so its share of the
-/// processors stay the same. Threads that it starts inherit the slice. Without effect before Linux 6.12, and
+/// CPUs stay the same. Threads that it starts inherit the slice. Without effect before Linux 6.12, and
 /// for a thread whose policy somebody has chosen.
 pub fn shorten_slice() {
     // It is an optimisation.

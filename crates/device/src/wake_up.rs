@@ -1,5 +1,5 @@
-//! The time to wake a thread on another processor. Every request that another thread answers waits for that
-//! twice. On a virtual machine whose processors sleep as soon as they are idle, each wake-up needs an
+//! The time to wake a thread on another CPU. Every request that another thread answers waits for that
+//! twice. On a virtual machine whose CPUs sleep as soon as they are idle, each wake-up needs an
 //! interrupt through the host.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -15,7 +15,7 @@ const ROUNDS: usize = 200;
 const ENOUGH: Duration = Duration::from_millis(8);
 
 /// Half the median time of a round trip of a byte to another thread through two pipes, in microseconds. The
-/// threads run on two processors if there are two. Measured once per process; 0 if it cannot be measured.
+/// threads run on two CPUs if there are two. Measured once per process; 0 if it cannot be measured.
 pub fn wake_up_us() -> f64 {
     static MEASURED: OnceLock<f64> = OnceLock::new();
     let measure = || {
@@ -25,7 +25,7 @@ pub fn wake_up_us() -> f64 {
     *MEASURED.get_or_init(|| measure().unwrap_or(0.0))
 }
 
-/// The median time of a round trip of a byte between threads on these processors, in microseconds.
+/// The median time of a round trip of a byte between threads on these CPUs, in microseconds.
 fn round_trip_us(here: CpuSet, other: CpuSet) -> io::Result<f64> {
     let (there, sent) = io::pipe()?;
     let (back, answered) = io::pipe()?;
@@ -45,7 +45,7 @@ fn round_trip_us(here: CpuSet, other: CpuSet) -> io::Result<f64> {
     }
 }
 
-/// The first two processors this thread may run on, or the only one twice.
+/// The first two CPUs this thread may run on, or the only one twice.
 fn two_processors() -> io::Result<(CpuSet, CpuSet)> {
     let allowed = sched_getaffinity(None)?;
     let mut usable = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));

@@ -48,10 +48,10 @@ pub fn without_globals(command: Command) -> Command {
     })
 }
 
-/// A command line for help: global options are shown only in the program's help.
+/// A command line for help: global options have a page of their own.
 fn for_help(mut command: Command) -> Command {
     fn noted(command: Command) -> Command {
-        let note = "Options for all commands: throughline --help";
+        let note = "Options for all commands: throughline help options";
         let after = match command.get_after_long_help() {
             Some(text) => format!("{text}\n\n{note}"),
             None => note.to_owned(),

@@ -35,7 +35,7 @@ pub struct ExplainArgs {
     /// instead of the devices that the command uses (may be given several times)
     #[arg(long, value_name = "PLACE", requires = "kernel")]
     pub device: Vec<PathBuf>,
-    /// Memory for events, per processor
+    /// Memory for events, per CPU
     #[arg(long, value_name = "SIZE", requires = "kernel", default_value = "4M", value_parser = parse_buffer)]
     pub buffer: u64,
     /// Write the account to a file instead of standard error; -: standard output

@@ -14,6 +14,7 @@ pub mod interrupt;
 pub mod logging;
 pub mod manual;
 pub mod output;
+pub mod pages;
 pub mod precious;
 pub mod problem;
 pub mod program;

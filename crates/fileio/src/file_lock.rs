@@ -1,6 +1,6 @@
 //! [`FileLock`]: held shared by I/O on a file, and exclusively by operations that remove or move its blocks.
 //!
-//! Readers on different processors should share no cache line (founding report 2). That takes a kilobyte per
+//! Readers on different CPUs should share no cache line (founding report 2). That takes a kilobyte per
 //! lock: too much when tens of thousands of files are open and each is used by one thread at a time. So a
 //! lock starts *narrow*, as one word. It becomes *wide* (the kilobyte) when enough changes of thread show
 //! that this pays, unless the process already has too many wide locks.

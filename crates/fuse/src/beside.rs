@@ -1,23 +1,23 @@
-//! [`Beside`]: the thread that serves alone ([`crate::pace::Mode::Beside`]) runs on its caller's processor.
+//! [`Beside`]: the thread that serves alone ([`crate::pace::Mode::Beside`]) runs on its caller's CPU.
 //!
-//! The caller sleeps while it waits for the reply. So our thread can use its processor, no other processor is
-//! woken, and the data is in that processor's cache. To keep the caller there when it is woken, the thread
-//! has the policy `SCHED_IDLE`: a processor on which only such threads run counts as idle, so the scheduler
+//! The caller sleeps while it waits for the reply. So our thread can use its CPU, no other CPU is
+//! woken, and the data is in that CPU's cache. To keep the caller there when it is woken, the thread
+//! has the policy `SCHED_IDLE`: a CPU on which only such threads run counts as idle, so the scheduler
 //! does not move the caller to another. It leaves the policy when the mode ends. An unprivileged process may
 //! not do that, so there the thread keeps it: it serves only in this mode.
 //!
-//! The mode pays only where the wake-up of another processor is expensive ([`pays`]). Elsewhere the program's
-//! and our own work overlap on two processors, if our thread spins.
+//! The mode pays only where the wake-up of another CPU is expensive ([`pays`]). Elsewhere the program's
+//! and our own work overlap on two CPUs, if our thread spins.
 //!
 //! Invariants:
-//! - The caller's processor is looked up in `/proc` at the caller's second request in a row, and then once
+//! - The caller's CPU is looked up in `/proc` at the caller's second request in a row, and then once
 //!   every [`LOOKED`] requests.
 //! - If the thread was scheduled late, the mode is not entered for a while ([`Pauses`]).
 //! - Only the thread enters the policy. The watcher of the mode takes it away ([`Policy::take`]) when it ends
-//!   the mode: the thread may be waiting for its processor, with a request that it has read.
-//! - If the caller's processor is not known (the caller is in another PID namespace), the mode pauses as
-//!   well: the thread would run on another processor, which has to be woken.
-//! - If several callers make requests at the same time, the mode ends: they would all wait for one processor.
+//!   the mode: the thread may be waiting for its CPU, with a request that it has read.
+//! - If the caller's CPU is not known (the caller is in another PID namespace), the mode pauses as
+//!   well: the thread would run on another CPU, which has to be woken.
+//! - If several callers make requests at the same time, the mode ends: they would all wait for one CPU.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -29,20 +29,20 @@ use throughline_device::{Background, bind_thread, wake_up_us};
 
 use crate::watch::{Pauses, is_late};
 
-/// The number of requests of a caller between two look-ups of its processor.
+/// The number of requests of a caller between two look-ups of its CPU.
 const LOOKED: u32 = 16;
 /// The number of requests between two checks of the scheduling delay.
 const CHECKED: u32 = 8;
 /// A request from another caller than the previous one adds this to the score. A request from the same caller
 /// subtracts 1.
 const CHANGE: u32 = 2;
-/// After this many requests without a known processor, the mode pauses for this time.
+/// After this many requests without a known CPU, the mode pauses for this time.
 const UNKNOWN: (u32, Duration) = (32, Duration::from_secs(64));
 /// At this score, several callers are assumed to make requests at the same time.
 const SEVERAL: u32 = 32;
 
-/// The mode pays if the wake-up of another processor takes at least this time, in microseconds. With 7 µs
-/// (idle processors poll before they halt), small files through a mount took 1.2 times as long in this mode
+/// The mode pays if the wake-up of another CPU takes at least this time, in microseconds. With 7 µs
+/// (idle CPUs poll before they halt), small files through a mount took 1.2 times as long in this mode
 /// as with a spinning thread. With 15 to 21 µs (they halt at once), a third.
 const EXPENSIVE_US: f64 = 10.0;
 
@@ -53,7 +53,7 @@ pub(crate) fn pays() -> bool {
     tracing::info!(
         wake_up_us = measured,
         serves_on_callers_processor = measured >= EXPENSIVE_US,
-        "the cost of waking another processor"
+        "the cost of waking another CPU"
     );
     measured >= EXPENSIVE_US
 }
@@ -105,7 +105,7 @@ pub(crate) struct Beside {
     /// The score: see [`CHANGE`].
     changes: u32,
     bound_to: Option<u16>,
-    /// The requests served while the thread was not bound to a processor.
+    /// The requests served while the thread was not bound to a CPU.
     unbound: u32,
 }
 
@@ -126,7 +126,7 @@ pub(crate) enum Next {
     On,
     /// It ends, because there are several callers.
     End,
-    /// It ends, because the thread was scheduled late or the caller's processor is unknown. It must not begin
+    /// It ends, because the thread was scheduled late or the caller's CPU is unknown. It must not begin
     /// again for this time.
     Pause(Duration),
 }
@@ -172,7 +172,7 @@ impl Beside {
         self.policy.leave();
     }
 
-    /// A request of the thread `pid` was read: moves the current thread to the caller's processor, if that
+    /// A request of the thread `pid` was read: moves the current thread to the caller's CPU, if that
     /// has changed.
     pub(crate) fn follow(&mut self, pid: u32) {
         // Requests from the kernel itself and from callers in other PID namespaces have no PID.
@@ -229,7 +229,7 @@ impl Beside {
 }
 
 impl Caller {
-    /// The processor that it runs on, or ran on last; `None` if that is not known.
+    /// The CPU that it runs on, or ran on last; `None` if that is not known.
     fn processor(&mut self) -> Option<u16> {
         if self.stat.is_none() {
             self.stat = File::open(format!("/proc/{}/stat", self.pid)).ok();

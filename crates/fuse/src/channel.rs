@@ -158,7 +158,7 @@ impl Channel {
     }
 
     /// Makes the kernel send a request that needs no service ([`Scratch::is_nudge`]), to the queue of the
-    /// processor on which this runs. `nodeid` is a regular file. `number` is one that no other such request
+    /// CPU on which this runs. `nodeid` is a regular file. `number` is one that no other such request
     /// has. Returns false if the kernel does not know the file, and sends nothing.
     ///
     /// # Errors

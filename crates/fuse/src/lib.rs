@@ -1,7 +1,7 @@
 //! ext2, ext3 and ext4 images mounted through FUSE.
 //!
 //! ```text
-//!  program ─ kernel ─ /dev/fuse, or a ring of each processor
+//!  program ─ kernel ─ /dev/fuse, or a ring of each CPU
 //!                        │ one request
 //!                        ▼
 //!  workers ─► channel: into page-aligned memory of the thread          channel.rs, workers.rs, pace.rs

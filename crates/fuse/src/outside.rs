@@ -80,7 +80,7 @@ fn call_of(thread: u32) -> Option<String> {
     }
 }
 
-/// For how long a thread may run before it waits in its call: it may have lost its processor.
+/// For how long a thread may run before it waits in its call: it may have lost its CPU.
 const WAIT: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(1);
 

@@ -1,9 +1,9 @@
 //! [`Pace`]: which threads read requests: all, or only one because requests follow one another ([`Mode`]).
 //!
-//! If idle processors halt, as on most virtual machines, a wake-up of another processor takes 20 to 50 µs:
+//! If idle CPUs halt, as on most virtual machines, a wake-up of another CPU takes 20 to 50 µs:
 //! longer than most requests take to serve. A program that issues one request after another pays for two
 //! wake-ups per request, our thread's and its own. So when requests arrive in sequence, one thread serves
-//! them all: on the caller's processor, so that no other is woken ([`crate::beside`]), or, where wake-ups are
+//! them all: on the caller's CPU, so that no other is woken ([`crate::beside`]), or, where wake-ups are
 //! cheap or that is not possible, by spinning for a while before it sleeps. The other threads are parked: if
 //! one of them waited in the kernel, each request would wake it needlessly.
 //!
@@ -47,13 +47,13 @@ pub(crate) enum Mode {
     All = 0,
     /// One, which spins for the next request before it sleeps. The others are parked.
     Spinning = 1,
-    /// The thread on the caller's processor. All others are parked.
+    /// The thread on the caller's CPU. All others are parked.
     Beside = 2,
 }
 
 impl Mode {
     /// The interval of the watcher's checks. When the watcher goes back to sleep, the scheduler looks for
-    /// other work for its processor, and may move the program there, away from [`Mode::Beside`]'s thread. So
+    /// other work for its CPU, and may move the program there, away from [`Mode::Beside`]'s thread. So
     /// that mode is checked less often.
     fn tick(self) -> Duration {
         match self {

@@ -1,10 +1,10 @@
-//! [`Placement`]: the processor of a thread that serves requests on its caller's processor, and its policy.
+//! [`Placement`]: the CPU of a thread that serves requests on its caller's CPU, and its policy.
 //! Both decide whether the scheduler leaves the caller there.
 //!
-//! The thread is bound to that processor. With the usual policy, the scheduler would move the program to
-//! another, idle processor when its request is answered, because our thread keeps this one busy. So our
+//! The thread is bound to that CPU. With the usual policy, the scheduler would move the program to
+//! another, idle CPU when its request is answered, because our thread keeps this one busy. So our
 //! thread has the policy `SCHED_IDLE` while requests follow one another and no other thread competes for the
-//! processor ([`crate::watch`]).
+//! CPU ([`crate::watch`]).
 //!
 //! A stream of reads is an exception. The kernel reads ahead, so the program goes on while its request waits.
 //! A bound thread would wait until the program sleeps, and the two would copy in turn, each stream taking up

@@ -1,7 +1,7 @@
 //! The kernel's readahead on a mount.
 //!
 //! The kernel reads 128 KiB ahead on a FUSE mount, and INIT can only lower that. A cold stream then sends a
-//! request for each 128 KiB, and the program waits for a wake-up of another processor for most of them. Root
+//! request for each 128 KiB, and the program waits for a wake-up of another CPU for most of them. Root
 //! may raise the limit in sysfs.
 
 use std::path::Path;

@@ -13,7 +13,7 @@
 //! What is not marked is done by the thread itself.
 //!
 //! A thread in the policy may have to wait for seconds while other programs of its scheduling group (a
-//! session, a container) keep its processor busy. It cannot notice that itself, and what it holds, such as a
+//! session, a container) keep its CPU busy. It cannot notice that itself, and what it holds, such as a
 //! lock or a transaction, waits with it. So it enters the policy once another thread, the watcher, looks.
 //! That one takes the policy away after a tick in which the thread served nothing; also from the kernel's
 //! workers, which inherit it.
@@ -40,15 +40,15 @@ use throughline_locks::{Condvar, Mutex};
 use crate::transport::Transport;
 
 /// The interval of the watcher's looks. With a shorter one, the scheduler would often move the program to
-/// another processor ([`crate::pace::Mode`]).
+/// another CPU ([`crate::pace::Mode`]).
 const TICK: Duration = Duration::from_millis(4);
-/// A thread is late if it waits longer than this for its processor per request, on average.
+/// A thread is late if it waits longer than this for its CPU per request, on average.
 const LATE: Duration = Duration::from_millis(1);
 /// After this many requests within [`SOON`], a thread wants the policy.
 const WANTS: u32 = 8;
 const SOON: Duration = Duration::from_millis(32);
 /// The shortest and the longest pause. The shortest is for a single delay, as when a virtual machine does not
-/// get its processor for some milliseconds.
+/// get its CPU for some milliseconds.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(64), Duration::from_secs(8));
 
 const USUAL: u8 = 0;
@@ -224,7 +224,7 @@ impl Watched {
     }
 }
 
-/// Whether a thread that waited this long for its processor while it served `requests` must leave the policy.
+/// Whether a thread that waited this long for its CPU while it served `requests` must leave the policy.
 pub(crate) fn is_late(waited: Duration, requests: u64) -> bool {
     let most = LATE.saturating_mul(requests.try_into().unwrap_or(u32::MAX));
     requests == 0 || waited > most

@@ -4,7 +4,7 @@
 //! - While a request is served, another thread waits for the next request, or watches ([`Pace`]). A thread
 //!   that takes a request when there is neither starts another thread, up to [`USUAL_THREADS`]. If these all
 //!   have a request and none completes for a while, more are started, up to [`MAX_THREADS`]. So requests that
-//!   wait for the device, or for each other, do not stop the mount, and programs that keep the processors
+//!   wait for the device, or for each other, do not stop the mount, and programs that keep the CPUs
 //!   busy do not cause more threads.
 //! - A thread that finds enough others waiting ends. Without requests, all threads sleep.
 
@@ -49,7 +49,7 @@ struct Workers<'a> {
     connection: Arc<Channel>,
     request_bytes: usize,
     pace: Pace,
-    /// A thread may serve on its caller's processor ([`Beside`]), because that pays.
+    /// A thread may serve on its caller's CPU ([`Beside`]), because that pays.
     may_be_beside: AtomicBool,
     /// The thread of [`Mode::Beside`] was started.
     has_beside: AtomicBool,
@@ -89,7 +89,7 @@ pub(crate) fn run(
     choices: &Choices,
     able: Option<Able>,
 ) -> io::Result<()> {
-    // On a single processor, no program can make a request while a thread spins.
+    // On a single CPU, no program can make a request while a thread spins.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let connection = Arc::new(connection);
     let rings = able.as_ref().map(|able| {
@@ -253,7 +253,7 @@ impl Workers<'_> {
         }
     }
 
-    /// Finds out whether [`Mode::Beside`] pays: now, while no program keeps a processor busy with requests.
+    /// Finds out whether [`Mode::Beside`] pays: now, while no program keeps a CPU busy with requests.
     fn measure<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
         let started = std::thread::Builder::new()
             .name("fuse-measure".to_owned())
@@ -274,14 +274,14 @@ impl Workers<'_> {
             .name("fuse-beside".to_owned())
             .spawn_scoped(scope, || match Beside::new() {
                 Ok(beside) => self.work_beside(scope, beside),
-                Err(error) => tracing::info!(%error, "no thread serves on its caller's processor"),
+                Err(error) => tracing::info!(%error, "no thread serves on its caller's CPU"),
             });
         if let Err(error) = started {
             tracing::warn!(%error, "starting a thread");
         }
     }
 
-    /// Serves requests on the processor of their caller, while that mode lasts.
+    /// Serves requests on the CPU of their caller, while that mode lasts.
     fn work_beside<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, mut beside: Beside) {
         let mut reader = self.reader();
         self.server.transport().begin_thread();
@@ -349,7 +349,7 @@ impl Workers<'_> {
         }
     }
 
-    /// The watcher has ended a mode: its thread may be waiting for its processor.
+    /// The watcher has ended a mode: its thread may be waiting for its CPU.
     fn take_policy(&self) {
         if let Some(policy) = self.beside.get()
             && policy.take()

@@ -1,9 +1,9 @@
 //! How much a stream keeps in flight: [`Window`].
 //!
-//! A few milliseconds' worth of bios keep a device busy as long as their submitter gets a processor whenever
+//! A few milliseconds' worth of bios keep a device busy as long as their submitter gets a CPU whenever
 //! it is woken. More is of no use then: data that is held back may still grow or be overwritten in memory,
 //! and what a thread waits for does not queue behind it. A submitter that competes with others for a
-//! processor is late, finds its queue empty, and the device has idled. So the window follows what happens: it
+//! CPU is late, finds its queue empty, and the device has idled. So the window follows what happens: it
 //! doubles when a reap finds a full one drained, and shrinks slowly while none is.
 
 use std::time::Duration;

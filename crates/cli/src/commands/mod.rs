@@ -45,7 +45,7 @@ pub(crate) mod umount;
 mod columns;
 pub(crate) mod complete;
 mod describe;
-mod manual;
+pub(crate) mod manual;
 mod mounted;
 mod typed;
 mod within;

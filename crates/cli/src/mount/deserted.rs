@@ -4,7 +4,7 @@
 //! The kernel removes mounts with the last process of their namespace. The server itself is such a process:
 //! its mount would stay, and its image in use, forever (`unshare -m sh -c 'throughline mount …'`). So the
 //! server waits for the end of a process in the namespace, then looks for another one, and ends if there is
-//! none. An idle mount thus costs no processor time. A process that leaves the namespace without ending is
+//! none. An idle mount thus costs no CPU time. A process that leaves the namespace without ending is
 //! noticed when it ends.
 //!
 //! It runs in the server or, if that is in a sandbox, from which other processes are not visible enough, in

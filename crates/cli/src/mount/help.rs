@@ -46,19 +46,8 @@ pub(crate) fn options() -> String {
             COLUMN,
         );
     }
-    text.push_str(EXAMPLES);
     text
 }
-
-const EXAMPLES: &str = "
-Exit codes, as of mount(8): 0: mounted; 1: wrong arguments; 2: system error; 4: a bug;
-32: the mount failed; the message says why and what to do next.
-
-Examples:
-  throughline mount disk.img ~/mnt                         read-write
-  throughline mount -o ro whole.img@2 ~/mnt                partition 2 of a disk, read-only
-  throughline umount ~/mnt
-";
 
 fn written(name: &str, value: &str) -> String {
     match value {

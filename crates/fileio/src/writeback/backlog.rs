@@ -2,7 +2,7 @@
 //!
 //! Writers fill memory faster than the device takes it, so a backlog grows up to the limit of dirty memory.
 //! A single stream may have all of it. Of several, the one that runs most takes most, and all of them fill
-//! memory that has long left the processor's caches. So while several long streams are written at once, each
+//! memory that has long left the CPU's caches. So while several long streams are written at once, each
 //! is held: its writer waits while the bytes one backlog behind its end are not on the device.
 //!
 //! Invariants:

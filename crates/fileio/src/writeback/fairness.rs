@@ -156,7 +156,7 @@ fn shares(files: u64, bandwidth: u64) -> (f64, f64) {
         })
         .collect();
     let writeback = &volume.cache.writeback;
-    // Threads that compete for a processor are in a call most of the time.
+    // Threads that compete for a CPU are in a call most of the time.
     let in_calls: Vec<_> = writers.iter().map(|_| writeback.enter_long()).collect();
     grants.set(Some(0));
     let data = vec![7; MIB as usize];

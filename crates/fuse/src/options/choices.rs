@@ -55,8 +55,8 @@ choices! {
     entry_cache: true, "the kernel caches names and attributes: nothing else changes the image";
     io_uring: true, "requests come over io_uring if root has switched that on in the kernel";
     idle_policy: true, "the threads of io_uring's queues, and the one that serves requests in sequence on the \
-                        program's processor, have the policy SCHED_IDLE, so that the scheduler leaves the \
-                        program on that processor";
+                        program's CPU, have the policy SCHED_IDLE, so that the scheduler leaves the \
+                        program on that CPU";
     readdirplus: true, "directories are listed with the attributes of their files";
     setxattr_ext: true, "setting an ACL clears the setgid bit in the same request";
 }

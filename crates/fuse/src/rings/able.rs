@@ -20,7 +20,7 @@ const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 pub(crate) struct Able {
     pub(super) reserve: FuseReserve,
     pub(super) processors: Vec<u16>,
-    /// The number of entries of each processor's queue.
+    /// The number of entries of each CPU's queue.
     pub(super) entries: usize,
 }
 

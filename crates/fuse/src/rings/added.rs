@@ -16,7 +16,7 @@ use crate::turns::MAX_TURNS;
 /// kernel has queued.
 const FREE: usize = 2 * MAX_TURNS;
 
-/// One processor's queue.
+/// One CPU's queue.
 pub(super) struct Queue {
     pub(super) processor: u16,
     /// The entries whose requests wait for a turn, and those that were lost.
@@ -77,7 +77,7 @@ impl Rings<'_> {
         }
     }
 
-    /// Makes the kernel pass on a request that was queued on this processor before a new entry was there.
+    /// Makes the kernel pass on a request that was queued on this CPU before a new entry was there.
     fn nudge(&self, file: u64) {
         let number = self.nudges.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = self.connection.nudge(file, number) {

@@ -1,16 +1,16 @@
-//! Requests over io_uring: threads that each have one entry of one processor's queue.
+//! Requests over io_uring: threads that each have one entry of one CPU's queue.
 //!
 //! ```text
-//!  program on processor 1 ── request ──► queue 1 of the kernel ──► its entry that became free last
+//!  program on CPU 1 ── request ──► queue 1 of the kernel ──► its entry that became free last
 //!                                                                       │
-//!  thread of that entry, bound to processor 1:  wait ─► serve ─► commit and wait, in one system call
+//!  thread of that entry, bound to CPU 1:  wait ─► serve ─► commit and wait, in one system call
 //!
 //!  the first request of an entry:  thread of the reserve ─► a spare thread, which keeps the entry
 //!                                                       └► none left: served here, or if it needs a turn, by
 //!                                                          the thread for late requests, and committed here
 //! ```
 //!
-//! So a request is served on the processor that made it, and no other processor is woken. A thread that
+//! So a request is served on the CPU that made it, and no other CPU is woken. A thread that
 //! blocks (for the device, a lock, a commit) blocks only its own request: the kernel passes the next one to
 //! another entry.
 //!
@@ -237,7 +237,7 @@ impl<'a> Rings<'a> {
             .name("fuse-ring".to_owned())
             .stack_size(STACK_BYTES)
             .spawn_scoped(scope, move || {
-                // The thread that started this one may be bound to a processor, or in the background.
+                // The thread that started this one may be bound to a CPU, or in the background.
                 free_thread();
                 restore_slice();
                 if let Some((queue, scratch)) = begin() {

@@ -60,7 +60,7 @@ pub(crate) struct PackArgs {
     /// The owner of everything, by number
     #[arg(long, value_name = "UID:GID", value_parser = sources::owner)]
     owner: Option<(u32, u32)>,
-    /// The platform of an image that is for several, as linux/arm64 [default: linux, on this processor]
+    /// The platform of an image that is for several, as linux/arm64 [default: linux, on this CPU]
     #[arg(long, value_name = "PLATFORM", value_parser = sources::platform)]
     platform: Option<Platform>,
     /// false: accept a registry without TLS, or with a certificate that is not trusted
