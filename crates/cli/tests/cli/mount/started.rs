@@ -11,7 +11,7 @@ use throughline_testing::transport;
 use super::*;
 use crate::common::{assert_clean, noise, qemu, qemu_is_missing};
 
-/// `./dev test` runs these tests on both transports.
+/// `./dev test --all` runs these tests on both transports.
 #[test]
 fn the_chosen_transport_serves() {
     if skipped() {
