@@ -215,7 +215,7 @@ fn two_targets_are_measured_until_it_is_certain() {
 
 /// How often a gate of identical commands raises an alarm on this machine, and whether it finds a loop that
 /// does 6 % more work. Takes 20 minutes on a quiet machine:
-/// `THROUGHLINE_SOAK=1 cargo test -p throughline --test cli equal_commands -- --nocapture`.
+/// `THROUGHLINE_SOAK=1 cargo test -p throughline-lab --test lab equal_commands -- --nocapture`.
 ///
 /// The limit is 0, exactly the change of identical code, so only the statistics prevent an alarm. Without
 /// `THROUGHLINE_SOAK`, few gates are run, and one must find a loop that does three times the work.
