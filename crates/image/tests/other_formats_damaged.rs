@@ -118,7 +118,6 @@ fn damaged_images_do_no_harm() {
         raw[at..at + 512].fill(7);
     }
     fs::write(folder.path().join("raw"), raw).unwrap();
-    let soak = throughline_testkit::tier::soak();
     let first = seed::of_run(0).wrapping_mul(1 << 20);
     for form in [
         ("vmdk", "subformat=monolithicSparse"),
@@ -132,7 +131,7 @@ fn damaged_images_do_no_harm() {
         assert!(is_read(&image, format), "{form:?}");
         let places = places(&sound);
         let (mut read, mut panicked) = (0, Vec::new());
-        let most = if soak { 20_000 } else { 400 };
+        let most = throughline_testkit::tier::pick(60, 400, 20_000);
         for seed in (1..=most).map(|seed| first.wrapping_add(seed)) {
             let mut numbers = fastrand::Rng::with_seed(seed);
             fs::write(&image, damage(&sound, &places, &mut numbers)).unwrap();

@@ -36,10 +36,10 @@ pub fn chosen() -> Option<Vec<u64>> {
     }
 }
 
-/// The seeds to run: the chosen ones, or `many` (in the quick tier, a quarter), from where the user said or from
+/// The seeds to run: the chosen ones, or `many` (in the quick tier, an eighth), from where the user said or from
 /// 0.
 pub fn seeds(many: u64) -> Vec<u64> {
-    let many = tier::pick(many.div_ceil(4), many, many);
+    let many = tier::pick(many.div_ceil(8), many, many);
     chosen().unwrap_or_else(|| {
         let text = std::env::var(VARIABLE).unwrap_or_default();
         let first = text.strip_suffix("..").map_or(0, number);

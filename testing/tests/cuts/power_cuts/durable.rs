@@ -476,7 +476,7 @@ fn a_durable_file_that_loses_or_moves_bytes_is_whole() {
     let counts = run_all(&seeds, |seed, _| work(seed));
     let states: usize = counts.iter().sum();
     throughline_testkit::ledger::judged(states as u64, "crash states of durable writes");
-    let least = throughline_testkit::tier::pick(125, 500, 6_000);
+    let least = throughline_testkit::tier::pick(60, 500, 6_000);
     assert!(
         chosen().is_some() || states >= least,
         "only {states} states"

@@ -245,7 +245,7 @@ fn every_power_cut_is_survived() {
     println!("{} workloads", seeds.len());
     throughline_testkit::ledger::judged(states as u64, "crash states");
     throughline_testkit::ledger::judged(in_recovery as u64, "crash states of recoveries");
-    let least = throughline_testkit::tier::pick(500, 2_000, 50_000);
+    let least = throughline_testkit::tier::pick(250, 2_000, 50_000);
     assert!(
         chosen().is_some() || states >= least,
         "only {states} states"

@@ -452,7 +452,7 @@ fn a_replaced_file_is_whole_after_any_cut() {
     let judged = Judged::default();
     run_all(&seeds, |seed, _| work(seed, (48, many), None, &judged));
     let states = judged.0.load(Ordering::Relaxed);
-    let least = throughline_testkit::tier::pick(125, 500, 5_000);
+    let least = throughline_testkit::tier::pick(60, 500, 5_000);
     assert!(
         chosen().is_some() || states >= least,
         "only {states} states"

@@ -72,12 +72,11 @@ fn number(
     numbers(name, base, vec![(target, at, len, value)])
 }
 
-/// A third of the cases, because many are alike in several recipes; all of them in a soak run.
+/// A third of the cases, because many are alike in several recipes (in the quick tier, fewer); all of them in a
+/// soak run.
 fn thinned(mut cases: Vec<Case>) -> Vec<Case> {
     fastrand::Rng::with_seed(1).shuffle(&mut cases);
-    if !throughline_testkit::tier::soak() {
-        cases.truncate(cases.len() / 3);
-    }
+    cases.truncate(cases.len() / throughline_testkit::tier::pick(15, 3, 1));
     cases
 }
 
@@ -174,7 +173,7 @@ fn invalid_orphan_entries() {
             .targets
             .iter()
             .find(|target| matches!(target.kind, Kind::Orphans(_)));
-        for turn in 0..40 {
+        for turn in 0..throughline_testkit::tier::pick(6, 40, 40) {
             let chain: Vec<Target> = (0..1 + turn % 4)
                 .map(|n| *inodes[(turn * 7 + n * 13) % len])
                 .collect();
