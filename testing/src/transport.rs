@@ -1,8 +1,8 @@
 //! Which transport the mounts of tests use.
 //!
 //! `THROUGHLINE_TEST_TRANSPORT` is a mount option that every mount of [`Mounted`](crate::Mounted) gets before
-//! its own. `./dev test --all` switches io_uring on in the kernel, so that all mounts use it, and then repeats
-//! the tests of mounts with `without=io_uring`. The mounts of the CLI's tests get the option too.
+//! its own. `./dev test --all` switches io_uring on in the kernel, so that all mounts use it, and then
+//! repeats the tests of mounts with `without=io_uring`. The mounts of the CLI's tests get the option too.
 
 /// The mount option that chooses io_uring.
 pub const IO_URING: &str = "with=io_uring";

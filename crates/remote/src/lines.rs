@@ -7,7 +7,8 @@
 //!
 //! Invariants:
 //! - Who gives up a reply, its head or its body, closes the connection: nothing waits for the rest of it.
-//! - A thread that nobody waits for ends at once; if it looks up a name or connects, within the time for that.
+//! - A thread that nobody waits for ends at once; one that looks up a name or connects, within the time for
+//!   that.
 //! - A line is used again only if the last reply was read to its end.
 
 use std::fmt;

@@ -15,8 +15,8 @@ pub struct Proxies {
 }
 
 impl Proxies {
-    /// As `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy` say, or those names in upper case. What is no
-    /// address of a proxy is ignored.
+    /// As `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy` say, or those names in upper case. What is
+    /// no address of a proxy is ignored.
     pub fn of_env() -> Proxies {
         let value = |name: &str| {
             let values = [name.to_ascii_uppercase(), name.to_owned()];

@@ -6,7 +6,8 @@ use proptest::test_runner::{RngSeed, TestRunner};
 
 use crate::{seed, tier};
 
-/// Settings for `proptest!`: so many cases, or a quarter in the quick tier, the same ones in each run with the same seed.
+/// Settings for `proptest!`: so many cases (in the quick tier, a quarter), the same ones in each run with the
+/// same seed.
 ///
 /// ```ignore
 /// proptest! {

@@ -45,8 +45,8 @@ macro_rules! left_out {
     ($($message:tt)+) => { ::std::eprintln!("left out: {}", ::std::format_args!($($message)+)) };
 }
 
-/// Whether a skip for something missing is an error: `THROUGHLINE_REQUIRE_ALL=1`. The quick tier is for machines
-/// that lack much.
+/// Whether a skip for something missing is an error: `THROUGHLINE_REQUIRE_ALL=1`. The quick tier is for
+/// machines that lack much.
 pub fn requires_all() -> bool {
     tier::all() && std::env::var("THROUGHLINE_REQUIRE_ALL").is_ok_and(|value| value == "1")
 }

@@ -14,3 +14,5 @@ mod mounting;
 #[path = "../oracle/mod.rs"]
 mod oracle;
 mod quota;
+
+throughline_testing::mount_server!();

@@ -36,8 +36,8 @@ pub fn chosen() -> Option<Vec<u64>> {
     }
 }
 
-/// The seeds to run: the chosen ones, or `many` (in the quick tier, an eighth), from where the user said or from
-/// 0.
+/// The seeds to run: the chosen ones, or `many` (in the quick tier, an eighth), from where the user said or
+/// from 0.
 pub fn seeds(many: u64) -> Vec<u64> {
     let many = tier::pick(many.div_ceil(8), many, many);
     chosen().unwrap_or_else(|| {
