@@ -1,7 +1,8 @@
-//! [`Checking`]: answers that say no, as errors of a type. Those of `object_store` have none that others see.
+//! [`Checking`]: responses with a status of failure become errors of a type, as `object_store` does not export
+//! the types of its own.
 //!
-//! Some stay answers: `object_store` has errors of its own for what a request of the object itself may be
-//! told, and goes on after others.
+//! Some are passed on: those for which `object_store` has public errors, and those after which it tries another
+//! way.
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -12,12 +13,12 @@ use percent_encoding::percent_decode_str;
 use ureq::http::header::RANGE;
 use ureq::http::{Method, Uri};
 
-/// What is read of the body of such an answer.
+/// The most that is read of the body of such a response.
 const BODY_MAX: usize = 16 << 10;
-/// What is shown of it.
+/// The most characters of it that are shown.
 const SHOWN_MAX: usize = 200;
 
-/// An answer that says no.
+/// A response with a status of failure.
 #[derive(Debug, thiserror::Error)]
 #[error("status {status} {said}")]
 pub(crate) struct Refusal {

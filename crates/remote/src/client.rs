@@ -31,7 +31,7 @@ use ureq::tls::Certificate;
 use url::Url;
 
 use crate::answers::Checking;
-use crate::lines::{Lines, PIECE_BYTES};
+use crate::connections::{Connections, PIECE_BYTES};
 
 /// The headers that another server may see.
 const HARMLESS: [HeaderName; 7] = [
@@ -88,7 +88,7 @@ impl Connector {
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let following = Following {
-            client: HttpClient::new(lines(options)?),
+            client: HttpClient::new(connections(options)?),
             authorization: self.authorization.clone(),
         };
         let client = HttpClient::new(following);
@@ -96,8 +96,8 @@ impl HttpConnector for Connector {
     }
 }
 
-/// The lines of a store, with the settings that the environment may have.
-fn lines(options: &ClientOptions) -> object_store::Result<Lines> {
+/// The connections to a store, with the settings that the environment may have.
+fn connections(options: &ClientOptions) -> object_store::Result<Connections> {
     let text = |key| options.get_config_value(&key);
     let is_set = |key| text(key).is_some_and(|value| is_true(&value));
     let time = |key| text(key).map(|value| parse_time(&value)).transpose();
@@ -128,6 +128,7 @@ fn lines(options: &ClientOptions) -> object_store::Result<Lines> {
         .input_buffer_size(PIECE_BYTES)
         .output_buffer_size(PIECE_BYTES)
         .max_idle_age(time(ClientConfigKey::PoolIdleTimeout)?.unwrap_or(IDLE))
+        .timeout_global(time(ClientConfigKey::Timeout)?)
         .timeout_resolve(connect)
         .timeout_connect(connect)
         .timeout_per_read(Some(time(ClientConfigKey::ReadTimeout)?.unwrap_or(SILENT)))
@@ -135,7 +136,7 @@ fn lines(options: &ClientOptions) -> object_store::Result<Lines> {
     if let Some(name) = text(ClientConfigKey::UserAgent) {
         config = config.user_agent(name);
     }
-    Ok(Lines::new(config.build(), proxies))
+    Ok(Connections::new(config.build(), proxies))
 }
 
 /// As `object_store` reads them.

@@ -80,7 +80,7 @@ fn statements_are_left_out() {
     only("flush()?;", "flush()?;", "call left out", "");
     only("self.x = y;", "self.x = y;", "assignment left out", "");
     only("x += y;", "x += y;", "assignment left out", "");
-    // A variable that may have no other value.
+    // Without this statement, the variable might have no value.
     assert_eq!(bugs("x = y;"), []);
     // A result.
     assert_eq!(bugs("self.mark()"), []);

@@ -35,7 +35,7 @@ const USES: [(&str, i64, i64); 7] = [
     ("largefile4", -1, 4 << 20),
 ];
 
-/// The Hurd's kernel knows inodes of 128 bytes only.
+/// The Hurd's kernel supports only inodes of 128 bytes.
 const HURD: [(&str, &str); 2] = [("blocksize", "4096"), ("inode_size", "128")];
 
 /// All of it.

@@ -31,7 +31,7 @@ pub(super) struct Plan {
     /// Makes the other files, once, in the scratch directory.
     prepare: &'static str,
     ways: &'static [Way],
-    /// The name, the ways over and under, and the limit.
+    /// The name of a ratio, the ways that it divides, and its limit.
     ratios: &'static [(&'static str, &'static str, &'static str, Limit)],
     /// The ways of ours, whose peak memory has this limit in MiB.
     memory: (&'static [&'static str], f64),

@@ -1,15 +1,15 @@
-//! [`Lines`]: requests over `ureq`, which blocks, for `object_store`, which does not: a thread for each.
+//! [`Connections`]: requests over `ureq`, which blocks, for `object_store`, which does not: a thread for each.
 //!
 //! ```text
-//!  call    takes a line: an agent with one connection at most │ waits for the head │ returns it and a body
-//!  thread  sends the request, head → │ pieces of the body →    │ gives the line back, for the next request
+//!  call    takes an idle connection, or a new one             │ waits for the head │ returns it and a body
+//!  thread  sends the request, head → │ pieces of the body →    │ puts the connection back for the next
 //! ```
 //!
 //! Invariants:
-//! - Who gives up a reply, its head or its body, closes the connection: nothing waits for the rest of it.
+//! - Dropping a reply, its head or its body, closes the connection: nothing waits for the rest of it.
 //! - A thread that nobody waits for ends at once; one that looks up a name or connects, within the time for
 //!   that.
-//! - A line is used again only if the last reply was read to its end.
+//! - A connection is used again only if the last reply was read to its end.
 
 use std::fmt;
 use std::io::{self, Cursor, Read};
@@ -43,7 +43,7 @@ const PIECES: usize = 4;
 const LAST: Duration = Duration::from_secs(2);
 
 /// Requests to any servers, with the same settings.
-pub(crate) struct Lines {
+pub(crate) struct Connections {
     config: Config,
     proxies: Proxies,
     shared: Arc<Shared>,
@@ -51,31 +51,31 @@ pub(crate) struct Lines {
 
 #[derive(Default)]
 struct Shared {
-    idle: Mutex<Vec<Line>>,
+    idle: Mutex<Vec<Connection>>,
     threads: Mutex<usize>,
     none: Condvar,
 }
 
-/// An agent of its own for each connection, as all connections of an agent are closed together.
-struct Line {
+/// An agent with one connection at most: `ureq` can only close all connections of an agent together.
+struct Connection {
     /// Scheme and host with port.
     to: (String, String),
     agent: Agent,
     since: Instant,
 }
 
-impl Lines {
+impl Connections {
     /// With settings of [`throughline_web::agent`].
-    pub(crate) fn new(config: Config, proxies: Proxies) -> Lines {
-        Lines {
+    pub(crate) fn new(config: Config, proxies: Proxies) -> Connections {
+        Connections {
             config,
             proxies,
             shared: Arc::default(),
         }
     }
 
-    /// The line to a server that was used last, or a new one.
-    fn line(&self, uri: &Uri) -> Line {
+    /// The connection to a server that was used last, or a new one.
+    fn connection(&self, uri: &Uri) -> Connection {
         let part = |text: Option<&str>| text.unwrap_or_default().to_ascii_lowercase();
         let to = (
             part(uri.scheme_str()),
@@ -83,10 +83,10 @@ impl Lines {
         );
         let mut idle = self.shared.idle.lock();
         let old = self.config.max_idle_age();
-        idle.retain(|line| line.since.elapsed() < old);
-        match idle.iter().rposition(|line| line.to == to) {
+        idle.retain(|connection| connection.since.elapsed() < old);
+        match idle.iter().rposition(|connection| connection.to == to) {
             Some(at) => idle.remove(at),
-            None => Line {
+            None => Connection {
                 to,
                 agent: self.config.new_agent(),
                 since: Instant::now(),
@@ -95,13 +95,13 @@ impl Lines {
     }
 }
 
-impl fmt::Debug for Lines {
+impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Lines")
+        f.write_str("Connections")
     }
 }
 
-impl Drop for Lines {
+impl Drop for Connections {
     /// Its callers are gone, and have closed what they waited for.
     fn drop(&mut self) {
         let mut count = self.shared.threads.lock();
@@ -111,7 +111,7 @@ impl Drop for Lines {
 }
 
 #[async_trait]
-impl HttpService for Lines {
+impl HttpService for Connections {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (mut head, body) = request.into_parts();
         let sent = Sent::of(body, &head.method).await?;
@@ -119,20 +119,22 @@ impl HttpService for Lines {
             let len = || HeaderValue::from(sent.len_bytes);
             head.headers.entry(CONTENT_LENGTH).or_insert_with(len);
         }
-        let line = self.line(&head.uri);
+        let connection = self.connection(&head.uri);
         let host = head.uri.host().unwrap_or_default();
-        let proxy = self.proxies.of(&line.to.0, host);
-        let request = line.agent.configure_request(Request::from_parts(head, ()));
+        let proxy = self.proxies.of(&connection.to.0, host);
+        let request = connection
+            .agent
+            .configure_request(Request::from_parts(head, ()));
         let request = request.proxy(proxy).build();
         let (to_head, answer) = oneshot::channel();
         let (to_body, pieces) = mpsc::channel(PIECES);
-        let held = Arc::new(Mutex::new(Some(line)));
+        let held = Arc::new(Mutex::new(Some(connection)));
         let reply = Reply {
             pieces,
-            line: Arc::clone(&held),
+            connection: Arc::clone(&held),
         };
         let exchange = Exchange {
-            line: held,
+            connection: held,
             shared: Arc::clone(&self.shared),
             to_body,
         };
@@ -163,14 +165,14 @@ impl Drop for Counted {
     }
 }
 
-/// A line in use. Whoever takes it first decides: the thread, that it is used again, or the caller, that it
-/// is closed.
-type InUse = Arc<Mutex<Option<Line>>>;
+/// A connection in use. Whoever takes it first decides: the thread, that it is used again, or the caller, that
+/// it is closed.
+type InUse = Arc<Mutex<Option<Connection>>>;
 
 /// The body of a reply, as the caller sees it.
 struct Reply {
     pieces: mpsc::Receiver<Result<Bytes, HttpError>>,
-    line: InUse,
+    connection: InUse,
 }
 
 impl Body for Reply {
@@ -188,16 +190,16 @@ impl Body for Reply {
 
 impl Drop for Reply {
     fn drop(&mut self) {
-        let line = self.line.lock().take();
-        if let Some(line) = line {
-            line.agent.shutdown();
+        let connection = self.connection.lock().take();
+        if let Some(connection) = connection {
+            connection.agent.shutdown();
         }
     }
 }
 
 /// One request and its reply, in a thread.
 struct Exchange {
-    line: InUse,
+    connection: InUse,
     shared: Arc<Shared>,
     to_body: mpsc::Sender<Result<Bytes, HttpError>>,
 }
@@ -209,7 +211,11 @@ impl Exchange {
         sent: Option<Sent>,
         to_head: oneshot::Sender<Result<Parts, HttpError>>,
     ) {
-        let agent = self.line.lock().as_ref().map(|line| line.agent.clone());
+        let agent = self
+            .connection
+            .lock()
+            .as_ref()
+            .map(|connection| connection.agent.clone());
         let Some(agent) = agent else {
             return;
         };
@@ -243,7 +249,7 @@ impl Exchange {
         }
     }
 
-    /// Passes the body on. The line is given back before the last piece: the caller, who may know that it is
+    /// Passes the body on. The connection is put back before the last piece: the caller, who may know that it is
     /// the last, lets go of the reply then.
     fn receive(&self, mut reader: impl Read, mut left: Option<u64>) {
         let mut buffer = vec![0; PIECE_BYTES];
@@ -262,7 +268,7 @@ impl Exchange {
             left = left.map(|left| left.saturating_sub(len as u64));
             let piece = Bytes::copy_from_slice(buffer.get(..len).unwrap_or_default());
             if left == Some(0) {
-                // If it does not end there, the line is not used again, but all that was promised is there.
+                // If it does not end there, the connection is not used again, but all that was promised is there.
                 let _ = self.end(reader);
                 let _ = self.to_body.blocking_send(Ok(piece));
                 return;
@@ -273,17 +279,17 @@ impl Exchange {
         }
     }
 
-    /// Reads the end of a body, and gives the line back.
+    /// Reads the end of a body, and puts the connection back.
     fn end(&self, mut reader: impl Read) -> io::Result<()> {
         if reader.read(&mut [0])? > 0 {
             return Err(io::ErrorKind::InvalidData.into());
         }
         // The connection goes back to the agent.
         drop(reader);
-        let line = self.line.lock().take();
-        if let Some(mut line) = line {
-            line.since = Instant::now();
-            self.shared.idle.lock().push(line);
+        let connection = self.connection.lock().take();
+        if let Some(mut connection) = connection {
+            connection.since = Instant::now();
+            self.shared.idle.lock().push(connection);
         }
         Ok(())
     }
@@ -396,12 +402,12 @@ mod tests {
         runtime.unwrap().block_on(work)
     }
 
-    fn lines() -> Lines {
+    fn connections() -> Connections {
         let trust = throughline_web::Trust {
             system: false,
             ..throughline_web::Trust::default()
         };
-        Lines::new(throughline_web::agent(trust).build(), Proxies::default())
+        Connections::new(throughline_web::agent(trust).build(), Proxies::default())
     }
 
     fn request(url: &str) -> HttpRequest {
@@ -415,10 +421,10 @@ mod tests {
         // More than is read before somebody takes it.
         const LEN: usize = 3_000_000;
         let (url, asked) = served(LEN, LEN);
-        let lines = lines();
+        let connections = connections();
         run(async {
             for _ in 0..3 {
-                let reply = lines.call(request(&url)).await.unwrap();
+                let reply = connections.call(request(&url)).await.unwrap();
                 let mut parts = reply.into_body().bytes_stream();
                 let mut len = 0;
                 // As a reader does that knows the length: it does not wait for the end.
@@ -426,8 +432,8 @@ mod tests {
                     len += parts.next().await.unwrap().unwrap().len();
                 }
             }
-            let first = lines.call(request(&url)).await.unwrap();
-            let second = lines.call(request(&url)).await.unwrap();
+            let first = connections.call(request(&url)).await.unwrap();
+            let second = connections.call(request(&url)).await.unwrap();
             for reply in [second, first] {
                 assert_eq!(reply.into_body().bytes().await.unwrap().len(), LEN);
             }
@@ -439,13 +445,13 @@ mod tests {
     #[test]
     fn who_gives_up_a_reply_closes_its_connection() {
         let (url, asked) = served(100, 300_000);
-        let lines = lines();
+        let connections = connections();
         run(async {
-            let reply = lines.call(request(&url)).await.unwrap();
+            let reply = connections.call(request(&url)).await.unwrap();
             drop(reply);
         });
         assert_eq!((asked.recv().unwrap(), asked.recv().unwrap()), (1, 0));
-        drop(lines);
+        drop(connections);
     }
 
     #[test]
@@ -460,7 +466,7 @@ mod tests {
             stream.write_all(answer).unwrap();
         });
         let body = run(async {
-            let reply = lines().call(request(&url)).await.unwrap();
+            let reply = connections().call(request(&url)).await.unwrap();
             reply.into_body().bytes().await
         });
         assert_eq!(body.unwrap_err().kind(), HttpErrorKind::Interrupted);
@@ -471,7 +477,7 @@ mod tests {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/x", taken.local_addr().unwrap());
         drop(taken);
-        let error = run(async { lines().call(request(&url)).await.unwrap_err() });
+        let error = run(async { connections().call(request(&url)).await.unwrap_err() });
         assert_eq!(error.kind(), HttpErrorKind::Connect);
     }
 }
