@@ -1,8 +1,8 @@
-//! [`Checking`]: responses with a status of failure become errors of a type, as `object_store` does not export
-//! the types of its own.
+//! [`Checking`]: responses with a status of failure become errors of a type, as `object_store` does not
+//! export the types of its own.
 //!
-//! Some are passed on: those for which `object_store` has public errors, and those after which it tries another
-//! way.
+//! Some are passed on: those for which `object_store` has public errors, and those after which it tries
+//! another way.
 
 use async_trait::async_trait;
 use futures_util::StreamExt;

@@ -1,4 +1,4 @@
-//! [`Connections`]: requests over `ureq`, which blocks, for `object_store`, which does not: a thread for each.
+//! [`Connections`]: requests over `ureq`, which blocks, for `object_store`, which does not. Each has a thread.
 //!
 //! ```text
 //!  call    takes an idle connection, or a new one             │ waits for the head │ returns it and a body
@@ -165,8 +165,8 @@ impl Drop for Counted {
     }
 }
 
-/// A connection in use. Whoever takes it first decides: the thread, that it is used again, or the caller, that
-/// it is closed.
+/// A connection in use. Whoever takes it first decides: the thread, that it is used again, or the caller,
+/// that it is closed.
 type InUse = Arc<Mutex<Option<Connection>>>;
 
 /// The body of a reply, as the caller sees it.
@@ -249,8 +249,8 @@ impl Exchange {
         }
     }
 
-    /// Passes the body on. The connection is put back before the last piece: the caller, who may know that it is
-    /// the last, lets go of the reply then.
+    /// Passes the body on. The connection is put back before the last piece is sent: the caller may know that
+    /// it is the last, and drops the reply then.
     fn receive(&self, mut reader: impl Read, mut left: Option<u64>) {
         let mut buffer = vec![0; PIECE_BYTES];
         loop {
@@ -268,7 +268,8 @@ impl Exchange {
             left = left.map(|left| left.saturating_sub(len as u64));
             let piece = Bytes::copy_from_slice(buffer.get(..len).unwrap_or_default());
             if left == Some(0) {
-                // If it does not end there, the connection is not used again, but all that was promised is there.
+                // If the body does not end there, the connection is not used again, but all that was
+                // promised is there.
                 let _ = self.end(reader);
                 let _ = self.to_body.blocking_send(Ok(piece));
                 return;

@@ -72,8 +72,8 @@ fn number(
     numbers(name, base, vec![(target, at, len, value)])
 }
 
-/// A third of the cases, because many are alike in several recipes; in the quick tier fewer, in a soak run all
-/// of them.
+/// A third of the cases, because many are alike in several recipes; fewer in the quick tier, all in a soak
+/// run.
 fn thinned(mut cases: Vec<Case>) -> Vec<Case> {
     fastrand::Rng::with_seed(1).shuffle(&mut cases);
     cases.truncate(cases.len() / throughline_testkit::tier::pick(15, 3, 1));
