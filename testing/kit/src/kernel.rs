@@ -106,7 +106,10 @@ impl Mount {
     /// kernel does not support.
     pub fn new(source: &Path, point: &Path, arguments: &[&str]) -> Result<Mount, String> {
         if !crate::tier::as_root() {
-            return Err("only root mounts with the kernel".into());
+            return Err(format!(
+                "{}: only root mounts with the kernel",
+                source.display()
+            ));
         }
         if program::find("mount").is_none() {
             return Err("mount is not installed".into());

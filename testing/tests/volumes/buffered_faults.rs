@@ -149,7 +149,7 @@ fn one_fault(fault: Fault, seed: u64) -> Check {
 #[test]
 fn a_write_that_fails_once_is_written_again() {
     let _deadline = Deadline::new("one fault".into());
-    let most = if soak() { 400 } else { 40 };
+    let most = throughline_testkit::tier::pick(8, 40, 400);
     for n in 0..most {
         for fault in [Fault::Once(n), Fault::Torn(n), Fault::AfterDone(n)] {
             one_fault(fault, n).unwrap_or_else(|what| panic!("{fault:?}: {what}"));

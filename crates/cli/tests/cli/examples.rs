@@ -112,7 +112,7 @@ fn examples(words: &[&str]) -> Vec<String> {
 
 #[test]
 fn the_examples_of_the_help_work() {
-    if tools_are_missing() {
+    if tools_are_missing() || throughline_testkit::tier::is_too_long("the examples of the help") {
         return;
     }
     let screen = ok(["--help"]);

@@ -159,7 +159,9 @@ fn published(recipe: &Recipe, how: Published) -> Result<usize, String> {
     volume.sync().unwrap();
     let record = device.record().with_sectors_of(recipe.sector_bytes);
     let (mut states, mut fsck, mut shown) = (record.states(), Fsck::new(), 0);
-    let cuts = record.cuts(CUTS, 1).into_iter();
+    let cuts = record
+        .cuts(throughline_testkit::tier::pick(CUTS / 8, CUTS, CUTS), 1)
+        .into_iter();
     for cut in cuts.filter(|cut| cut.at >= first) {
         let (repaired, _) = fsck.repair(&states.state(cut))?;
         match how.shown(&tree::read(&repaired)?) {

@@ -356,12 +356,16 @@ fn trees_with_checksums() {
 
 #[test]
 fn trees_without_checksums() {
-    damages_on("-t ext3", &[On::All, On::Trees]);
+    if !throughline_testkit::tier::is_too_long("more kinds of volumes") {
+        damages_on("-t ext3", &[On::All, On::Trees]);
+    }
 }
 
 #[test]
 fn blocks_in_a_row() {
-    damages_on("-t ext2 -O ^dir_index", &[On::All]);
+    if !throughline_testkit::tier::is_too_long("more kinds of volumes") {
+        damages_on("-t ext2 -O ^dir_index", &[On::All]);
+    }
 }
 
 /// Checks that it is the error for damage.

@@ -76,7 +76,7 @@ fn number(
 /// run.
 fn thinned(mut cases: Vec<Case>) -> Vec<Case> {
     fastrand::Rng::with_seed(1).shuffle(&mut cases);
-    cases.truncate(cases.len() / throughline_testkit::tier::pick(15, 3, 1));
+    cases.truncate(cases.len() / throughline_testkit::tier::pick(24, 3, 1));
     cases
 }
 
@@ -173,7 +173,7 @@ fn invalid_orphan_entries() {
             .targets
             .iter()
             .find(|target| matches!(target.kind, Kind::Orphans(_)));
-        for turn in 0..throughline_testkit::tier::pick(6, 40, 40) {
+        for turn in 0..throughline_testkit::tier::pick(4, 40, 40) {
             let chain: Vec<Target> = (0..1 + turn % 4)
                 .map(|n| *inodes[(turn * 7 + n * 13) % len])
                 .collect();

@@ -100,9 +100,9 @@ fn survives(words: &str, old: u64, new: u64, many: usize) -> usize {
     )
 }
 
-/// In the quick tier, an eighth.
+/// In the quick tier, a tenth.
 fn few(many: usize) -> usize {
-    pick(many / 8, many, many)
+    pick(many / 10, many, many)
 }
 
 #[test]
