@@ -97,8 +97,7 @@ fn handles_of_all_kinds_do_what_the_model_does() {
         found: &[],
     };
     let sum = seeds.run("mixed", |seed, scratch| run(seed, scratch, SHAPES));
-    let says_enough =
-        sum.is_none_or(|sum| sum.no_space > throughline_testkit::tier::pick(5, 50, 50));
+    let says_enough = sum.is_none_or(|sum| sum.no_space > 50);
     assert!(says_enough, "the operations say too little");
 }
 
@@ -113,8 +112,7 @@ fn handles_of_all_kinds_on_later_shapes_do_what_the_model_does() {
     let sum = seeds.run("mixed, later shapes", |seed, scratch| {
         run(seed, scratch, LATER)
     });
-    let says_enough =
-        sum.is_none_or(|sum| sum.files > throughline_testkit::tier::pick(100, 1_000, 1_000));
+    let says_enough = sum.is_none_or(|sum| sum.files > 1_000);
     assert!(says_enough, "the operations say too little");
 }
 

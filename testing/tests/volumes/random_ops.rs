@@ -62,10 +62,7 @@ fn random_operations_do_what_the_model_does() {
         found: &FOUND,
     };
     let sum = seeds.run("direct", |seed, scratch| run(seed, scratch, SHAPES));
-    let says_enough = sum.is_none_or(|sum| {
-        sum.no_space > throughline_testkit::tier::pick(10, 100, 100)
-            && sum.files > throughline_testkit::tier::pick(1_000, 10_000, 10_000)
-    });
+    let says_enough = sum.is_none_or(|sum| sum.no_space > 100 && sum.files > 10_000);
     assert!(says_enough, "the operations say too little");
 }
 
@@ -79,8 +76,7 @@ fn random_operations_on_later_shapes_do_what_the_model_does() {
     let sum = seeds.run("direct, later shapes", |seed, scratch| {
         run(seed, scratch, LATER)
     });
-    let says_enough =
-        sum.is_none_or(|sum| sum.files > throughline_testkit::tier::pick(500, 5_000, 5_000));
+    let says_enough = sum.is_none_or(|sum| sum.files > 5_000);
     assert!(says_enough, "the operations say too little");
 }
 
