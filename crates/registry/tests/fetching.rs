@@ -332,6 +332,9 @@ fn a_silent_connection_is_continued() {
 
 #[test]
 fn a_connection_that_always_breaks_is_left() {
+    if throughline_testkit::tier::is_too_long("waits between attempts") {
+        return;
+    }
     for cut in [0, 1] {
         let (server, _) = server(move |asked, mut reply| {
             if asked.path.contains("blobs/") {

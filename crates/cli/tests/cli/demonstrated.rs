@@ -16,7 +16,7 @@ fn demo(arguments: &[&str]) -> Output {
 
 #[test]
 fn the_demo_copies_checks_and_compares() {
-    if tools_are_missing() {
+    if tools_are_missing() || throughline_testkit::tier::is_too_long("./dev demo") {
         return;
     }
     if !Path::new("/usr/bin/time").exists() {

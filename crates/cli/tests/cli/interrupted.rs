@@ -108,7 +108,7 @@ fn a_file_that_is_replaced_is_whole_when_the_command_is_killed() {
     if tools_are_missing() {
         return;
     }
-    const KILLS: u32 = 24;
+    let kills = throughline_testkit::tier::pick(8, 24, 24);
     for arguments in [&["-t", "ext4"][..], &["-t", "ext2"]] {
         let image = Image::new("32M", arguments);
         let contents = [(900_000, 1), (700_000, 2)].map(|(len, seed)| noise(len, seed));
@@ -122,7 +122,7 @@ fn a_file_that_is_replaced_is_whole_when_the_command_is_killed() {
             &["shell", str(&disk), "-c", &copy, "-c", rename],
         ];
         let mut in_time = 0;
-        for kill in 0..KILLS {
+        for kill in 0..kills {
             let way = ways[kill as usize % 2];
             fs::write(&from, &contents[0]).unwrap();
             let began = Instant::now();
@@ -131,7 +131,7 @@ fn a_file_that_is_replaced_is_whole_when_the_command_is_killed() {
             fs::write(&from, &contents[1]).unwrap();
             let mut child = throughline().args(way).spawn().unwrap();
             // Kill it at a fraction of the time that it took before.
-            std::thread::sleep(takes * kill / KILLS);
+            std::thread::sleep(takes * kill / kills);
             in_time += u32::from(child.try_wait().unwrap().is_none());
             child.kill().unwrap();
             child.wait().unwrap();

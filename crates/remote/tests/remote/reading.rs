@@ -143,6 +143,9 @@ fn what_a_server_does_wrong_for_a_while_is_repeated() {
 
 #[test]
 fn what_a_server_does_wrong_for_long_is_an_error_and_it_recovers() {
+    if throughline_testkit::tier::is_too_long("waits between attempts") {
+        return;
+    }
     let len = 6 * CHUNK;
     let (server, bytes) = served(4, len as usize);
     let object = open(&server, &options(None)).unwrap();

@@ -30,11 +30,11 @@ fn is_found(bug: Planted, script: Script<'_>) {
         throughline_testkit::left_out!("bugs are planted only in a build with debug assertions");
         return;
     }
-    if !tools() {
+    if !tools() || throughline_testkit::tier::is_too_long("checks of the judge of power cuts") {
         return;
     }
     for name in ["ext4 1k", "ext3 1k"] {
-        for seed in 0..throughline_testkit::tier::pick(1, 3, 3) {
+        for seed in 0..3 {
             assert_eq!(found(name, script, seed, None), None, "without a bug");
             let states = found(name, script, seed, Some(bug));
             assert!(

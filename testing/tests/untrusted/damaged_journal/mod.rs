@@ -53,7 +53,7 @@ fn run_cases(mut cases: Vec<Case<'_>>, thin: usize) {
     match std::env::var("THROUGHLINE_DAMAGE") {
         Ok(begin) => cases.retain(|case| case.name.starts_with(&begin)),
         Err(_) if soak() => {}
-        Err(_) => cases.truncate(cases.len() / tier::pick(4 * thin, thin, thin)),
+        Err(_) => cases.truncate(cases.len() / tier::pick(8 * thin, thin, thin)),
     }
     let all = cases.len();
     let (cases, wrong) = (Mutex::new(cases), Mutex::new(Vec::new()));

@@ -84,7 +84,7 @@ fn every_request_may_fail() {
         let requests = counting.requests();
         assert!(requests > 100, "{requests}");
         let mut succeeded = 0;
-        let step = throughline_testkit::tier::pick(149, 37, 37);
+        let step = throughline_testkit::tier::pick(401, 37, 37);
         // All of the first and last requests, and a sample of the others.
         for n in (0..requests).filter(|n| *n < 8 || *n + 24 > requests || n % step == 0) {
             for fault in [Fault::Once(n), Fault::From(n), Fault::Torn(n)] {
