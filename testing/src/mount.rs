@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use throughline_testkit::kernel;
 
@@ -13,13 +12,10 @@ const INCOMPAT_AT: u64 = 1024 + 0x60;
 const HAS_JOURNAL: u32 = 0x4;
 const INLINE_DATA: u32 = 0x8000;
 
-/// Maximum lifetime of a test's mount namespace.
-const RELEASED_LIMIT: Duration = Duration::from_secs(300);
-
 /// An image mounted by the kernel.
 pub struct Mount {
-    image: PathBuf,
-    mount: Option<kernel::Mount>,
+    mount: kernel::Mount,
+    // Removed after the mount.
     point: tempfile::TempDir,
 }
 
@@ -50,11 +46,7 @@ impl Mount {
         let point = tempfile::tempdir().map_err(|e| e.to_string())?;
         let arguments = ["-t", "ext4", "-o", options];
         let mount = kernel::Mount::new(image, point.path(), &arguments)?;
-        Ok(Mount {
-            image: image.to_owned(),
-            mount: Some(mount),
-            point,
-        })
+        Ok(Mount { mount, point })
     }
 
     /// As [`Mount::new`]. On failure prints what is skipped and why to standard error, and returns `None`.
@@ -75,34 +67,8 @@ impl Mount {
     }
 
     /// Unmounts. Afterwards all data is in the image, and no other process uses it.
-    pub fn close(mut self) {
-        self.unmount();
-    }
-
-    /// Waits until no mount namespace that another test started meanwhile still holds a copy of the mount.
-    fn wait_released(&self) {
-        let until = Instant::now() + RELEASED_LIMIT;
-        while let Some(holder) = throughline_device::kernel_holder(&self.image) {
-            assert!(
-                Instant::now() < until || std::thread::panicking(),
-                "{}: {holder}",
-                self.image.display()
-            );
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-
-    fn unmount(&mut self) {
-        if let Some(mount) = self.mount.take() {
-            mount.unmount();
-            self.wait_released();
-        }
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        self.unmount();
+    pub fn close(self) {
+        self.mount.unmount();
     }
 }
 

@@ -9,6 +9,9 @@ use crate::program::{self, Ran};
 /// Time limit for an unmount that finds the mount busy.
 const BUSY_LIMIT: Duration = Duration::from_secs(20);
 
+/// Maximum lifetime of a test's mount namespace.
+const RELEASED_LIMIT: Duration = Duration::from_secs(300);
+
 /// Whether this process runs as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -142,7 +145,7 @@ impl Mount {
         &self.point
     }
 
-    /// Unmounts.
+    /// Unmounts. Afterwards all data is in the image, and no other process uses it.
     ///
     /// # Panics
     /// If that fails.
@@ -163,7 +166,7 @@ impl Mount {
         loop {
             let ran = umount(&[]);
             if ran.status.success() {
-                return;
+                return self.wait_released();
             }
             if Instant::now() > until || !ran.stderr.contains("busy") {
                 umount(&["--lazy"]);
@@ -174,6 +177,34 @@ impl Mount {
             std::thread::yield_now();
         }
     }
+
+    /// Waits until no loop device is over the image: a mount namespace that another test started meanwhile has
+    /// a copy of the mount until it ends.
+    fn wait_released(&self) {
+        let until = Instant::now() + RELEASED_LIMIT;
+        while let Some(device) = loop_over(&self.source) {
+            assert!(
+                Instant::now() < until || std::thread::panicking(),
+                "{} is still over {}",
+                device.display(),
+                self.source.display()
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// The loop device over a file, by its folder in `/sys`.
+fn loop_over(file: &Path) -> Option<PathBuf> {
+    let file = std::fs::canonicalize(file).ok()?;
+    let devices = std::fs::read_dir("/sys/block").ok()?;
+    devices
+        .flatten()
+        .map(|device| device.path())
+        .find(|device| {
+            let backing = std::fs::read_to_string(device.join("loop/backing_file"));
+            backing.is_ok_and(|backing| Path::new(backing.trim_end()) == file)
+        })
 }
 
 impl Drop for Mount {
