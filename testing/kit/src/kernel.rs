@@ -178,8 +178,8 @@ impl Mount {
         }
     }
 
-    /// Waits until no loop device is over the image: a mount namespace that another test started meanwhile has
-    /// a copy of the mount until it ends.
+    /// Waits until no loop device is over the image: a mount namespace that another test started meanwhile
+    /// has a copy of the mount until it ends.
     fn wait_released(&self) {
         let until = Instant::now() + RELEASED_LIMIT;
         while let Some(device) = loop_over(&self.source) {
