@@ -72,11 +72,11 @@ fn number(
     numbers(name, base, vec![(target, at, len, value)])
 }
 
-/// A third of the cases, because many are alike in several recipes; fewer in the quick tier, all in a soak
+/// An eighth of the cases, because many are alike in several recipes; fewer in the quick tier, all in a soak
 /// run.
 fn thinned(mut cases: Vec<Case>) -> Vec<Case> {
     fastrand::Rng::with_seed(1).shuffle(&mut cases);
-    cases.truncate(cases.len() / throughline_testkit::tier::pick(24, 3, 1));
+    cases.truncate(cases.len() / throughline_testkit::tier::pick(24, 8, 1));
     cases
 }
 
