@@ -84,6 +84,10 @@ pub struct Counted {
 }
 
 impl Counted {
+    pub(super) fn new(count: u64, bytes: u64) -> Counted {
+        Counted { count, bytes }
+    }
+
     /// Adds one event.
     pub(super) fn add(&mut self, bytes: u64) {
         self.count += 1;
@@ -112,7 +116,7 @@ pub struct Times {
 }
 
 /// The number of I/Os in flight on the device.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Depth {
     /// The maximum of I/Os in flight.
     pub most: u64,
@@ -120,10 +124,6 @@ pub struct Depth {
     pub mean_busy: f64,
     /// The share of the command's duration with any I/O in flight, 0 to 1.
     pub busy: f64,
-    /// The width of a slot of `over_time`, microseconds.
-    pub slot_us: f64,
-    /// The mean per slot, from the start of the command.
-    pub over_time: Vec<f64>,
 }
 
 /// Reads through the page cache.
@@ -137,16 +137,4 @@ pub struct Cache {
     pub misses: u64,
     /// Bytes that readers loaded themselves.
     pub miss_bytes: u64,
-}
-
-impl Account {
-    /// Bios of every kind that carry data.
-    pub fn bios_with_data(&self) -> Counted {
-        let mut all = Counted::default();
-        for bios in self.bios.values().filter(|bios| bios.bytes > 0) {
-            all.count += bios.count;
-            all.bytes += bios.bytes;
-        }
-        all
-    }
 }

@@ -18,7 +18,6 @@ mod gather;
 pub mod kernel;
 pub mod ours;
 pub mod record;
-mod rows;
 mod table;
 pub mod text;
 mod trace;
@@ -27,7 +26,6 @@ use std::fmt;
 
 pub use account::{Account, Cache, Counted, Depth, Sizes, Times};
 pub use accountant::Explained;
-pub use rows::{Line, Section, sections};
 pub use table::table;
 pub use trace::{Latencies, TraceEvent};
 

@@ -1,11 +1,8 @@
 //! Runs variants interleaved: one sample of each per round, in a new random order each time. So a slow minute
 //! of the machine, and the effects of a variant on the next one, affect all of them alike.
 
-use std::collections::BTreeMap;
-
 use crate::outcome::Outcome;
 use crate::rounds::Order;
-use crate::stats::{Rounds, effects_of_order};
 use crate::{Result, Settings};
 
 /// Quantities of one sample: name, unit, value.
@@ -54,7 +51,6 @@ impl Outcome {
         let mut variants = variants.into();
         let first = self.is_empty();
         let mut order = Order::new(SEED, variants.len());
-        let mut in_order: BTreeMap<&str, Rounds> = BTreeMap::new();
         'rounds: for round in 0..=rounds {
             for which in order.next_round() {
                 if let Err(ended) = (settings.progress)(round, rounds) {
@@ -80,15 +76,9 @@ impl Outcome {
                     continue;
                 }
                 for one in sample {
-                    let rounds = in_order.entry(one.0).or_default();
-                    rounds.resize(round, Vec::new());
-                    rounds[round - 1].push((which, one.2));
                     self.sample(&variant.name, one);
                 }
             }
-        }
-        for effect in effects_of_order(&in_order) {
-            self.note(effect);
         }
         Ok(())
     }

@@ -20,6 +20,7 @@ mod meter;
 mod modelled;
 mod mounts;
 mod outcome;
+pub mod percent;
 mod probe;
 pub mod record;
 pub mod report;

@@ -127,7 +127,7 @@ impl Router {
                 let call_ns = self.calls.first_bio(thread);
                 self.bio(at_ns, seen, THE_COMMAND, call_ns, true);
             }
-            Kind::Bio => self.bio(at_ns, seen, &seen.by.kind(), None, false),
+            Kind::Bio => self.bio(at_ns, seen, &seen.by, None, false),
             _ => self.of_device(at_ns, seen),
         }
     }
@@ -228,7 +228,14 @@ impl Router {
             let series = format!("{} (kernel)", dev.name());
             explained.push(device.accountant.finish(&series, end_ns));
         }
-        explained.sort_by_key(|one| std::cmp::Reverse(one.account.bios_with_data().bytes));
+        let bytes = |one: &Explained| {
+            one.account
+                .bios
+                .values()
+                .map(|bios| bios.bytes)
+                .sum::<u64>()
+        };
+        explained.sort_by_key(|one| std::cmp::Reverse(bytes(one)));
         explained
     }
 }

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::git::{Commit, Git, LOCAL_VARIABLES};
 use super::state::{Event, Pair, State};
@@ -61,27 +61,7 @@ pub(super) struct Bench<'a> {
     pub(super) commits: BTreeMap<String, Commit>,
 }
 
-impl<'a> Bench<'a> {
-    /// A bench for this plan.
-    pub(super) fn new(
-        plan: &'a Plan,
-        limits: Limits,
-        (git, trees, state): (&'a Git, &'a Trees, &'a mut State),
-        watch: &'a dyn Watch,
-    ) -> Bench<'a> {
-        Bench {
-            plan,
-            limits,
-            git,
-            trees,
-            state,
-            watch,
-            outlook: Outlook::default(),
-            warm: BTreeSet::new(),
-            commits: BTreeMap::new(),
-        }
-    }
-
+impl Bench<'_> {
     /// Reports progress.
     pub(super) fn report(&self, what: Update<'_>) {
         self.watch.report(&self.outlook, what);
@@ -98,7 +78,6 @@ impl<'a> Bench<'a> {
             }
         }
         let number = self.state.all_pairs().count() + 1;
-        let began = Instant::now();
         let mut order = [base, new];
         if index % 2 == 1 {
             order.reverse();
@@ -119,7 +98,6 @@ impl<'a> Bench<'a> {
             new: new.to_owned(),
             base_value,
             new_value,
-            took_s: began.elapsed().as_secs_f64(),
         }))?;
         Ok(Ok((base_value, new_value)))
     }
@@ -149,31 +127,32 @@ impl<'a> Bench<'a> {
         let commit = self.commit(id)?;
         self.report(Update::Building(&commit));
         self.trees.make(self.git, id)?;
-        let began = Instant::now();
-        let limit = self.limits.build;
-        let failed = match self.shell("build", &commit, limit, 0)? {
-            Ended::Well(_) => None,
-            Ended::Badly(how) => Some(format!("the build {how}")),
-        };
-        match &failed {
-            None => self.trees.built(id)?,
-            Some(_) => self.trees.remove(self.git, id)?,
+        match self.shell("build", &commit, self.limits.build_s, 0)? {
+            Ended::Well(_) => self.trees.built(id).map(Ok),
+            Ended::Badly(how) => {
+                self.trees.remove(self.git, id)?;
+                self.fault(id, format!("the build {how}")).map(Err)
+            }
         }
-        self.state.note(Event::Build {
-            id: id.to_owned(),
-            failed: failed.clone(),
-            took_s: began.elapsed().as_secs_f64(),
-        })?;
-        Ok(failed.map_or(Ok(()), |why| Err(Fault::new(id, why))))
+    }
+
+    /// Logs why a commit cannot be measured, but for an end, which may work next time.
+    fn fault(&mut self, id: &str, why: String) -> Result<Fault> {
+        if ![&self.plan.good, &self.plan.bad].contains(&&id.to_owned()) {
+            self.state.note(Event::Fault {
+                id: id.to_owned(),
+                why: why.clone(),
+            })?;
+        }
+        Ok(Fault::new(id, why))
     }
 
     /// Measures a commit for pair number `pair` (0: for no pair). If that fails, measures once more.
     fn measure_or_again(&mut self, id: &str, pair: usize) -> Tried<f64> {
         let commit = self.commit(id)?;
-        let limit = self.limits.measure;
         let mut why = String::new();
         for attempt in 0..2 {
-            let ended = self.shell("measure", &commit, limit, pair)?;
+            let ended = self.shell("measure", &commit, self.limits.measure_s, pair)?;
             why = match ended {
                 Ended::Well(text) => match figure(&text) {
                     Ok(value) => return Ok(Ok(value)),
@@ -186,11 +165,7 @@ impl<'a> Bench<'a> {
                 self.report(Update::Note(&note));
             }
         }
-        self.state.note(Event::Fault {
-            id: id.to_owned(),
-            why: why.clone(),
-        })?;
-        Ok(Err(Fault::new(id, why)))
+        self.fault(id, why).map(Err)
     }
 
     /// A commit's data from git.
@@ -203,7 +178,7 @@ impl<'a> Bench<'a> {
         Ok(commit)
     }
 
-    fn shell(&self, what: &str, commit: &Commit, limit: Duration, pair: usize) -> Result<Ended> {
+    fn shell(&self, what: &str, commit: &Commit, limit_s: u64, pair: usize) -> Result<Ended> {
         let dir = self.trees.path(&commit.id);
         let folder = self.state.folder();
         let role = match &commit.id {
@@ -228,7 +203,7 @@ impl<'a> Bench<'a> {
                 (STATE_VARIABLE, folder.into()),
             ],
             without: &LOCAL_VARIABLES,
-            limit,
+            limit: Duration::from_secs(limit_s),
             log: &folder.join(format!("logs/{}-{what}.log", commit.short)),
             running: &folder.join("running"),
             check: &|| self.watch.check(),

@@ -1,16 +1,14 @@
-//! [`Outcome`]: the result of a bisection, as text, as JSON and as a lab record.
+//! [`Outcome`]: the result of a bisection, as text and as JSON.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Serialize;
 
 use super::Plan;
 use super::evidence::{Evidence, Level};
 use super::git::Commit;
-use super::state::Pair;
-use crate::record::{Head, Line, Machine, Ratio, Record, Sample};
-use crate::stats::{Summary, ratio};
+use crate::record::{Machine, Ratio};
+use crate::stats::Summary;
 
 /// The classification of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -30,6 +28,17 @@ pub enum Mark {
     Unclear,
     /// Could not be built or measured.
     Skipped,
+}
+
+impl Found {
+    /// Whether it is an answer that the confidence applies to.
+    pub(super) fn is_sure(&self) -> bool {
+        let unsure = matches!(
+            self,
+            Found::Unconfirmed { .. } | Found::NotEnough(_) | Found::TooVague(_)
+        );
+        !unsure
+    }
 }
 
 impl Mark {
@@ -68,35 +77,6 @@ pub struct Step {
     pub level: Option<Level>,
     /// A remark, such as why it was skipped, with the end of the output.
     pub why: Option<String>,
-}
-
-impl Step {
-    /// A step. `pairs` are those against the good end, `values` all figures of the commit.
-    pub(super) fn new(
-        commit: Commit,
-        mark: Mark,
-        (pairs, values): (&[(f64, f64)], &[f64]),
-        level: Option<Level>,
-        why: Option<String>,
-    ) -> Step {
-        let mut step = Step {
-            commit,
-            mark,
-            figures: Summary::of(&[]),
-            ratio: None,
-            level,
-            why,
-        };
-        step.summarise(pairs, values);
-        step
-    }
-
-    /// Updates the summary with all figures so far.
-    pub(super) fn summarise(&mut self, pairs: &[(f64, f64)], values: &[f64]) {
-        let (base, new): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
-        self.figures = Summary::of(values);
-        self.ratio = ratio(&new, &base);
-    }
 }
 
 /// Two commits measured against each other.
@@ -213,7 +193,7 @@ pub struct Outcome {
     /// Notes that the reader needs to interpret the result.
     pub notes: Vec<String>,
     /// What was bisected.
-    pub plan: Option<Plan>,
+    pub plan: Plan,
     /// The directory of the logs.
     pub state: PathBuf,
     /// The machine on which the commits were measured.
@@ -221,47 +201,17 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn new(
-        found: Found,
-        steps: Vec<Step>,
-        bad_level: Level,
-        confidence: f64,
-        commits: usize,
-    ) -> Outcome {
-        let sure = !matches!(
-            found,
-            Found::Unconfirmed { .. } | Found::NotEnough(_) | Found::TooVague(_)
-        );
-        let mut outcome = Outcome {
-            confidence: sure.then_some(confidence),
-            found,
-            bad_level,
-            commits,
-            steps,
-            notes: Vec::new(),
-            plan: None,
-            state: PathBuf::new(),
-            machine: Machine::here(),
-        };
-        outcome.take_notes();
-        outcome
-    }
-
-    /// Adds the plan, and where the logs are.
-    pub(super) fn describe(&mut self, plan: &Plan, state: &Path) {
-        self.plan = Some(plan.clone());
-        state.clone_into(&mut self.state);
-    }
-
-    fn take_notes(&mut self) {
+    pub(super) fn take_notes(&mut self) {
         let whole = percent(&self.bad_level);
         match &self.found {
-            Found::Commit { culprit, trial } if self.is_part(trial) => self.notes.push(format!(
-                "{} caused only a part of the whole change ({whole}): other commits in the range made it \
-                 worse too. Bisect on both sides of it: --good {} with the same bad commit, and --bad {}^ \
-                 with the same good commit",
-                culprit.short, culprit.short, culprit.short
-            )),
+            Found::Commit { culprit, trial } if self.is_part(trial) => {
+                let short = &culprit.short;
+                self.notes.push(format!(
+                    "{short} caused only a part of the whole change ({whole}): other commits in the range \
+                     made it worse too. Bisect on both sides of it: --good {short} with the same bad commit, \
+                     and --bad {short}^ with the same good commit"
+                ));
+            }
             Found::Unconfirmed { culprit, .. } => self.notes.push(format!(
                 "its parents count as good because they are ancestors of a good commit or were classified \
                  as good; compared with one of them, {} shows no change. A branch that started before the \
@@ -270,18 +220,10 @@ impl Outcome {
             )),
             _ => {}
         }
-        let over = self
-            .steps
-            .iter()
-            .filter(|step| step.mark.is_passed_over())
-            .count();
-        if over > 0 {
-            let word = if over == 1 {
-                "commit was"
-            } else {
-                "commits were"
-            };
-            self.notes.push(format!("{over} {word} skipped"));
+        let over = self.steps.iter().filter(|step| step.mark.is_passed_over());
+        match over.count() {
+            0 => {}
+            over => self.notes.push(format!("commits skipped: {over}")),
         }
     }
 
@@ -291,47 +233,5 @@ impl Outcome {
         trial.level.excludes(self.bad_level.value)
             && self.bad_level.excludes(trial.level.value)
             && size(trial.level.value) < size(self.bad_level.value)
-    }
-
-    /// All samples as a lab record: one series per commit, one round per pair.
-    pub(super) fn record<'a>(
-        &self,
-        plan: &Plan,
-        pairs: impl Iterator<Item = &'a Pair>,
-        started: &str,
-    ) -> Record {
-        let short = |id: &str| {
-            let step = self.steps.iter().find(|step| step.commit.id == id);
-            step.map_or_else(
-                || id.chars().take(12).collect(),
-                |step| step.commit.short.clone(),
-            )
-        };
-        let mut lines = Vec::new();
-        for (round, pair) in (1..).zip(pairs) {
-            for (id, value) in [(&pair.base, pair.base_value), (&pair.new, pair.new_value)] {
-                lines.push(Line::Sample(Sample {
-                    series: short(id),
-                    quantity: "measure".to_owned(),
-                    unit: String::new(),
-                    better: plan.terms.better,
-                    round,
-                    value,
-                    at_s: None,
-                }));
-            }
-        }
-        let note = |text: String| Line::Note { text };
-        lines.extend(self.to_string().lines().map(|line| note(line.to_owned())));
-        lines.push(Line::End {
-            why: "certain".into(),
-        });
-        let mut settings = BTreeMap::new();
-        if let Ok(serde_json::Value::Object(plan)) = serde_json::to_value(plan) {
-            settings.extend(plan);
-        }
-        let mut head = Head::new("bisect", started, settings);
-        head.machine = self.machine.clone();
-        Record { head, lines }
     }
 }

@@ -13,7 +13,7 @@
 //! - The requested confidence holds for all verdicts together: each gets its share of the error probability
 //!   (Bonferroni). If nothing differs, a table of twenty quantities raises no more false alarms than one of a
 //!   single quantity.
-//! - Nothing is dropped silently: apparent warm-up and outliers are reported, and still counted.
+//! - No sample is dropped.
 
 mod differences;
 mod gate;
@@ -24,7 +24,7 @@ mod turns;
 use serde::Serialize;
 
 use crate::record::{Column, Head, Record};
-use crate::stats::{Judgement, Outlier, Pairs, Question, Summary, judge, judge_at_looks};
+use crate::stats::{Judgement, Pairs, Question, Summary, judge, judge_at_looks};
 use crate::{Error, Result};
 
 pub use gate::{Gate, Gated, Limits, Outcome};
@@ -71,10 +71,6 @@ pub struct Side {
     /// Summary of its samples; with several runs, of their medians.
     #[serde(flatten)]
     pub summary: Summary,
-    /// The number of samples at the start that look like warm-up; they are still counted.
-    pub warm_up_samples: usize,
-    /// Outliers; they are still counted. `index` refers to the compared samples, from 0.
-    pub outliers: Vec<Outlier>,
 }
 
 /// One quantity, compared between two runs or two series.
@@ -130,16 +126,8 @@ impl Comparison {
                 "one side has no run: there is nothing to compare",
             ));
         };
-        let mut comparison = Comparison {
-            base: base.iter().map(source).collect(),
-            new: new.iter().map(source).collect(),
-            warnings: differences::between(base, new),
-            confidence: choice.confidence,
-            rows: Vec::new(),
-        };
+        let mut comparison = Comparison::empty(base, new, choice);
         let (theirs, ours) = (side::groups(base, choice)?, side::groups(new, choice)?);
-        holds_samples(first.0, &theirs)?;
-        holds_samples(other.0, &ours)?;
         let partners = match (&choice.base, &choice.new) {
             (None, None) => in_common(&theirs, &ours, choice)?,
             (from, to) => {
@@ -170,15 +158,8 @@ impl Comparison {
     pub fn within(runs: &[Run<'_>], choice: &Choice) -> Result<Comparison> {
         let first = runs.first();
         let first = first.ok_or_else(|| Error::new("there is no run to compare"))?;
-        let mut comparison = Comparison {
-            base: runs.iter().map(source).collect(),
-            new: Vec::new(),
-            warnings: differences::between(runs, &[]),
-            confidence: choice.confidence,
-            rows: Vec::new(),
-        };
+        let mut comparison = Comparison::empty(runs, &[], choice);
         let groups = side::groups(runs, choice)?;
-        holds_samples(first.0, &groups)?;
         let (Some(from), Some(to)) = (&choice.base, &choice.new) else {
             return Err(Error::new(format!(
                 "only one run is given: name the two of its series to compare, the base and the new; there \
@@ -197,19 +178,19 @@ impl Comparison {
         comparison.rows = sides.rows(&[(from, to)], choice, &mut comparison.warnings)?;
         Ok(comparison)
     }
-}
 
-fn source((name, record): &Run<'_>) -> Source {
-    Source {
-        name: (*name).to_owned(),
-        head: record.head.clone(),
-    }
-}
-
-fn holds_samples(name: &str, groups: &[Group]) -> Result<()> {
-    match groups.is_empty() {
-        true => Err(Error::new(format!("{name} contains no samples to compare"))),
-        false => Ok(()),
+    fn empty(base: &[Run<'_>], new: &[Run<'_>], choice: &Choice) -> Comparison {
+        let source = |(name, record): &Run<'_>| Source {
+            name: (*name).to_owned(),
+            head: record.head.clone(),
+        };
+        Comparison {
+            base: base.iter().map(source).collect(),
+            new: new.iter().map(source).collect(),
+            warnings: differences::between(base, new),
+            confidence: choice.confidence,
+            rows: Vec::new(),
+        }
     }
 }
 

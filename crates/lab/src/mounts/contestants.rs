@@ -2,7 +2,7 @@
 //! as a control, the kernel's ext4, `fuse2fs`, and, as the least that requests cost, our server without a
 //! volume.
 
-use super::{System, server};
+use super::{System, mounted};
 use crate::outcome::{Outcome, ratios};
 
 /// The kernel's ext4.
@@ -102,7 +102,7 @@ impl Contestant {
 
 /// The transports that are possible here.
 fn transports(outcome: &mut Outcome) -> Vec<Transport> {
-    if let Some(why) = server::unavailable() {
+    if let Some(why) = mounted::unavailable() {
         outcome.note(format!("our mount: skipped: {why}"));
         return Vec::new();
     }

@@ -9,8 +9,8 @@
 //! it affects no other process.
 
 pub(crate) mod contestants;
+pub(crate) mod mounted;
 pub(crate) mod place;
-pub(crate) mod server;
 pub(crate) mod source_tree;
 pub(crate) mod view;
 pub(crate) mod work;
@@ -23,15 +23,14 @@ use throughline_device::AlignedBuf;
 
 use crate::command::drop_cached;
 use crate::interleave::{Sample, Variant};
-use crate::kernel::{LoopMount, e2fsck, may_mount, mkfs, named};
+use crate::kernel::{e2fsck, may_mount, mkfs, named};
 use crate::outcome::Outcome;
 use crate::streams::targets::write_out;
 use crate::streams::writers;
 use crate::{Error, Result, Settings};
 use contestants::Contestant;
+use mounted::{At, Mounted};
 use place::Place;
-use server::{At, Server};
-use view::View;
 
 /// The implementation that serves a mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,8 +53,8 @@ impl System {
         match self {
             System::Kernel(_) | System::Memory if may_mount() => None,
             System::Kernel(_) | System::Memory => Some("it needs root and loop devices".into()),
-            System::Ours | System::Null => server::unavailable(),
-            System::Fuse2fs => server::unavailable().or_else(|| server::missing("fuse2fs")),
+            System::Ours | System::Null => mounted::unavailable(),
+            System::Fuse2fs => mounted::unavailable().or_else(|| mounted::missing("fuse2fs")),
         }
     }
 
@@ -74,15 +73,18 @@ impl System {
         options: Option<&str>,
         place: At<'_>,
     ) -> Result<Mounted> {
-        Ok(match self {
-            System::Kernel(fs_type) => {
-                Mounted::Kernel(LoopMount::at(place, image, fs_type, options)?)
-            }
-            System::Ours => Mounted::Server(Server::ours(image, options, place)?),
-            System::Fuse2fs => Mounted::Server(Server::fuse2fs(image, options, place)?),
-            System::Null => Mounted::Server(Server::null(options, place)?),
-            System::Memory => Mounted::Kernel(LoopMount::tmpfs(place)?),
-        })
+        let mut command = match self {
+            System::Kernel(fs_type) => return Mounted::kernel(place, image, fs_type, options),
+            System::Memory => return Mounted::tmpfs(place),
+            System::Ours | System::Null => crate::command::own()?,
+            System::Fuse2fs => named("fuse2fs"),
+        };
+        match self {
+            System::Ours => command.args(["mount", "-f"]).arg(image),
+            System::Null => command.args(["lab", "null"]),
+            _ => command.arg("-f").arg(image),
+        };
+        Mounted::served(command, options, place)
     }
 }
 
@@ -184,38 +186,6 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// A file system mounted by the kernel or by a server process.
-pub(crate) enum Mounted {
-    Kernel(LoopMount),
-    Server(Server),
-}
-
-impl Mounted {
-    /// The root of the file system.
-    pub(crate) fn root(&self) -> Place<'_> {
-        match self {
-            Mounted::Kernel(mount) => mount.root(),
-            Mounted::Server(server) => server.root(),
-        }
-    }
-
-    fn view(&self) -> Option<&View> {
-        match self {
-            Mounted::Kernel(mount) => mount.view(),
-            Mounted::Server(server) => server.view(),
-        }
-    }
-
-    /// Unmounts. Returns once all data is durable and the server has exited. If the server failed, the error
-    /// contains its error output.
-    pub(crate) fn unmount(self) -> Result<()> {
-        match self {
-            Mounted::Kernel(_) => Ok(()),
-            Mounted::Server(server) => server.unmount(),
-        }
-    }
-}
-
 /// One sample of one contestant: mounted while the work is done.
 pub(crate) struct Session<'a> {
     pub(crate) bench: &'a Bench<'a>,
@@ -263,10 +233,7 @@ impl Session<'_> {
         let Some(mounted) = self.mounted.take() else {
             return Ok(());
         };
-        if let Mounted::Server(server) = &mounted {
-            let peak = server.peak_memory_kib();
-            self.peak_memory_kib = self.peak_memory_kib.max(peak);
-        }
+        self.peak_memory_kib = self.peak_memory_kib.max(mounted.peak_memory_kib());
         mounted.unmount()
     }
 

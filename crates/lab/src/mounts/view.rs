@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::server::missing;
+use super::mounted::missing;
 use crate::kernel::{named, search_path};
 use crate::{Error, Result};
 
@@ -90,8 +90,8 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::{LoopMount, output};
-    use crate::mounts::server::At;
+    use crate::kernel::output;
+    use crate::mounts::mounted::{At, Mounted};
 
     #[test]
     fn programs_of_a_view_have_a_path_that_others_do_not_see() {
@@ -104,7 +104,7 @@ mod tests {
             scratch: scratch.path(),
             visible: true,
         };
-        let mount = LoopMount::tmpfs(place).expect("a mount");
+        let mount = Mounted::tmpfs(place).expect("a mount");
         let view = mount.view().expect("a view");
         let mut shell = view.command("sh");
         shell.args(["-c", "cd \"$1\" && pwd -P && touch made", "-"]);

@@ -14,8 +14,8 @@ use tempfile::TempDir;
 
 use super::{MadeSpec, check};
 use crate::kernel;
-use crate::mounts::server::{self, At};
-use crate::mounts::{Mounted, System};
+use crate::mounts::System;
+use crate::mounts::mounted::{self, At, Mounted};
 use crate::streams::targets::write_out;
 use crate::streams::writers;
 use crate::{Error, Result};
@@ -52,7 +52,7 @@ fn new_image(image: &Path, fs_type: &str, mkfs: &[String], site: &Site<'_>) -> R
     }
     let image_bytes = image_bytes.next_multiple_of(1 << 20);
     let program = format!("mkfs.{fs_type}");
-    if let Some(why) = server::missing(&program) {
+    if let Some(why) = mounted::missing(&program) {
         return Err(Error::new(format!(
             "{why}: install the package with mkfs.{fs_type}"
         )));
@@ -92,20 +92,7 @@ impl Made {
         let folder: TempDir = crate::scratch_in(site.dir)?;
         let image = folder.path().join("image");
         let mkfs = new_image(&image, by.fs_type(), &spec.mkfs, &site)?;
-        let place = At {
-            scratch: folder.path(),
-            visible: false,
-        };
-        let mounted = by.mount(&image, options, place)?;
-        let specific: &[(&str, &str)] = match by {
-            System::Kernel(_) => &[("source", "loop device, direct-io=on")],
-            System::Memory => &[],
-            System::Ours | System::Fuse2fs | System::Null => &[(
-                "note",
-                "the server is a separate process: its cache stays warm, and only the machine's processor \
-                 time includes it",
-            )],
-        };
+        let mounted = by.mount(&image, options, At::hidden(folder.path()))?;
         let who = match by {
             System::Kernel(fs_type) => fs_type,
             System::Ours => "throughline mount",
@@ -115,7 +102,7 @@ impl Made {
         };
         let common = [("mkfs", mkfs.as_str()), ("file system", who)];
         let options = options.map(|options| ("mount options", options));
-        let facts = common.iter().chain(specific).chain(&options);
+        let facts = common.iter().chain(&options);
         Ok(Made {
             mounted,
             facts: facts

@@ -11,7 +11,6 @@
 
 mod args;
 mod bisect;
-mod candidate;
 mod compare;
 mod context;
 mod experiment;

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::Timestamp;
-use throughline_lab::record::Record;
+use throughline_lab::percent::better;
+use throughline_lab::record::{Better, Record};
 use throughline_lab::rounds::{Asked, Entry, Terms};
 use throughline_lab::stats::Until;
 use throughline_lab::workload::{TargetSpec, fio};
 use throughline_lab::{commands, rounds};
 
-use crate::candidate::Way;
 use crate::context::Context;
 use crate::experiment::{PlaceArgs, check_globals};
 use crate::out_place::OutPlace;
@@ -36,8 +36,8 @@ pub(crate) struct MeasureArgs {
     pub(crate) out: Option<PathBuf>,
     /// Compare cmd: targets by a figure instead of their time: the last line of each standard output, a
     /// number above 0; WAY says whether higher or lower is better
-    #[arg(long, value_name = "WAY")]
-    pub(crate) figure: Option<Way>,
+    #[arg(long, value_name = "WAY", value_parser = better())]
+    pub(crate) figure: Option<Better>,
     /// Seed of the order of targets [default: random; recorded in the result]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -99,7 +99,7 @@ impl Measurement<'_> {
         let measure = |terms: &Terms<'_>, keep: &mut Keep<'_>| {
             let plan = commands::Plan {
                 targets: self.targets,
-                figure: self.how.figure.map(Into::into),
+                figure: self.how.figure,
                 terms,
             };
             commands::run(&plan, keep)

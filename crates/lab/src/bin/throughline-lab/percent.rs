@@ -1,7 +1,8 @@
-//! Percentages in the lab's options: `1`, `1.5`, `1%`.
+//! Options on how certain answers are.
 
 use clap::Args;
 use throughline_lab::Question;
+use throughline_lab::percent::percent;
 
 use crate::text::quote;
 
@@ -29,14 +30,6 @@ pub(crate) struct ConfidenceArgs {
         value_parser = confidence
     )]
     pub(crate) confidence: f64,
-}
-
-/// A percentage of at least 0.
-pub(crate) fn percent(text: &str) -> Result<f64, String> {
-    match text.trim_end_matches('%').trim_end().parse::<f64>() {
-        Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent),
-        _ => Err(format!("{} is not a percentage of 0 or more", quote(text))),
-    }
 }
 
 /// The confidence of an answer, in percent.

@@ -7,7 +7,7 @@
 
 use super::super::Update;
 use super::super::bench::Tried;
-use super::super::evidence::{Evidence, Question};
+use super::super::evidence::{Evidence, KNOWN, Question};
 use super::super::result::{Found, Trial};
 use super::{MIDDLE_SHARE, Search};
 use crate::Result;
@@ -67,11 +67,11 @@ impl Search<'_> {
     /// `size_pairs` pairs already.
     fn size(&mut self, before: &str, id: &str, pairs: usize) -> Tried<Option<Evidence>> {
         let terms = &self.bench.plan.terms;
-        if terms.size_pairs <= pairs {
+        if terms.size_pairs as usize <= pairs {
             return Ok(Ok(None));
         }
-        let alpha = 1.0 - terms.confidence;
-        let evidence = Evidence::of_size(alpha, terms.better, terms.size_pairs);
+        let question = Question::new(1.0, 0.0, terms.alpha());
+        let evidence = Evidence::about(&question, terms.better, terms.size_pairs, KNOWN);
         let short = self.bench.commit(id)?.short;
         let note =
             format!("{short} is confirmed; measuring further to determine the size of its change");

@@ -11,8 +11,9 @@ use throughline_face::arguments::{PROGRAM, beside};
 
 use crate::command::discarded;
 use crate::interleave::{Sample, Variant};
-use crate::kernel::{LoopMount, may_mount, named, output};
+use crate::kernel::{may_mount, named, output};
 use crate::meter::Meter;
+use crate::mounts::mounted::Mounted;
 use crate::outcome::Outcome;
 use crate::warm::cool;
 use crate::{Result, Settings};
@@ -135,7 +136,7 @@ impl Way {
         output(&mut script(self.before)?)?;
         let mount = match self.mount {
             "" => None,
-            image => Some(LoopMount::new(&scratch.join(image), "ext4", None)?),
+            image => Some(Mounted::hidden(&scratch.join(image), "ext4")?),
         };
         let mut run = script(self.run)?;
         run.envs(mount.iter().map(|mount| ("MOUNT", mount.root().path(""))));

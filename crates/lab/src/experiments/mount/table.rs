@@ -95,38 +95,30 @@ pub(in super::super) const SMALL: Plan = Plan {
     ..FILES
 };
 
+/// Creates files by each number of threads, and reads them twice.
+macro_rules! by_threads {
+    ($($threads:literal),*) => {
+        &[$(
+            Measure(
+                Aim::new(concat!("create, ", $threads, " threads")),
+                by(Call::Create, concat!("by", $threads, "-"), $threads),
+            ),
+            Do(by(Call::Read, concat!("by", $threads, "-"), $threads)),
+            Measure(
+                Aim::new(concat!("read again, ", $threads, " threads")),
+                by(Call::Read, concat!("by", $threads, "-"), $threads),
+            ),
+        )*]
+    };
+}
+
 /// Files of 2 KiB by 1 to 16 threads. For machines with many processors.
 pub(in super::super) const THREADS: Plan = Plan {
     size: (6400, 160),
     step: 16,
     inodes: 5,
     image_bytes: 5 * 8192,
-    parts: &[steps(
-        "true",
-        &[
-            Measure(Aim::new("create, 1 thread"), by(Call::Create, "by1-", 1)),
-            Do(by(Call::Read, "by1-", 1)),
-            Measure(Aim::new("read again, 1 thread"), by(Call::Read, "by1-", 1)),
-            Measure(Aim::new("create, 2 threads"), by(Call::Create, "by2-", 2)),
-            Do(by(Call::Read, "by2-", 2)),
-            Measure(Aim::new("read again, 2 threads"), by(Call::Read, "by2-", 2)),
-            Measure(Aim::new("create, 4 threads"), by(Call::Create, "by4-", 4)),
-            Do(by(Call::Read, "by4-", 4)),
-            Measure(Aim::new("read again, 4 threads"), by(Call::Read, "by4-", 4)),
-            Measure(Aim::new("create, 8 threads"), by(Call::Create, "by8-", 8)),
-            Do(by(Call::Read, "by8-", 8)),
-            Measure(Aim::new("read again, 8 threads"), by(Call::Read, "by8-", 8)),
-            Measure(
-                Aim::new("create, 16 threads"),
-                by(Call::Create, "by16-", 16),
-            ),
-            Do(by(Call::Read, "by16-", 16)),
-            Measure(
-                Aim::new("read again, 16 threads"),
-                by(Call::Read, "by16-", 16),
-            ),
-        ],
-    )],
+    parts: &[steps("true", by_threads!(1, 2, 4, 8, 16))],
     ..FILES
 };
 

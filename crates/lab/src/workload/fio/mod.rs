@@ -22,7 +22,7 @@ use self::job::Job;
 use super::made::{Made, Site};
 use super::{TargetKind, TargetSpec, check};
 use crate::kernel::{named, search_path};
-use crate::mounts::server;
+use crate::mounts::mounted;
 use crate::record::Record;
 use crate::rounds::{self, Entry, Run, Subjects, Taken, Terms};
 use crate::shell::{Finished, shown, tail};
@@ -64,7 +64,7 @@ pub fn run(plan: &Plan<'_>, keep: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Re
             command.label()
         )));
     }
-    if let Some(why) = server::missing("fio") {
+    if let Some(why) = mounted::missing("fio") {
         return Err(Error::new(format!("{why}: install the package fio")));
     }
     let job = Job::read(plan)?;

@@ -1,10 +1,12 @@
-//! Whatever the kernel's trace contains, nothing panics, and memory stays bounded.
+//! Whatever the kernel's trace contains, nothing panics, and memory stays bounded. And its filters.
 
 use proptest::prelude::*;
 use proptest::sample::select;
 use throughline_testkit::cases::check;
 
+use super::devices::Dev;
 use super::events::{decode, tracepoints};
+use super::filters;
 use super::format::Format;
 use super::instance::Raw;
 use super::pages::Header;
@@ -161,4 +163,13 @@ fn records_of_every_tracepoint() {
             }
         },
     );
+}
+
+#[test]
+fn the_kernel_leaves_out_other_devices() {
+    assert!(filters(&[]).is_empty());
+    let devices = [Dev(4095 << 20), Dev(4095 << 20 | 1)];
+    let filters = filters(&devices);
+    assert_eq!(filters[0].1, "dev == 4293918720 || dev == 4293918721");
+    assert_eq!(filters[1].1, "name == \"4095:0\" || name == \"4095:1\"");
 }
