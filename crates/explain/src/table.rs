@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::account::{Account, Counted, Sizes, Times};
-use crate::text::{bytes as size, micros as duration};
+use crate::text::{aligned, bytes as size, micros as duration};
 
 /// The groups of lines, in order.
 const GROUPS: &[&str] = &[
@@ -207,37 +207,23 @@ impl Table {
     }
 
     fn text(&self, colours: bool) -> String {
-        let chars = |text: &String| text.chars().count();
-        let names = self.lines.keys().map(|(_, _, name)| chars(name));
-        let mut widths = vec![names.max().unwrap_or(0) + 2];
-        for (column, head) in self.heads.iter().enumerate() {
-            let texts = self.lines.values().filter_map(|line| line.get(&column));
-            widths.push(texts.map(chars).max().unwrap_or(0).max(chars(head)));
-        }
-        let line = |cells: &mut dyn Iterator<Item = &str>| {
-            let padded = cells
-                .zip(&widths)
-                .map(|(cell, width)| format!("{cell:<width$}"));
-            format!("{}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
-        };
-        let heads = self.heads.iter().map(String::as_str);
-        let mut out = line(&mut [""].into_iter().chain(heads));
+        let mut rows = vec![vec![String::new()]];
+        rows[0].extend(self.heads.iter().cloned());
         let mut last = None;
         for ((group, _, name), texts) in &self.lines {
             if last.replace(group) != Some(group) {
-                let (on, off) = if colours {
-                    ("\x1b[1m", "\x1b[0m")
-                } else {
-                    ("", "")
-                };
-                let _ = writeln!(out, "{on}{}{off}", GROUPS[*group]);
+                rows.push(vec![GROUPS[*group].to_owned()]);
             }
-            let name = format!("  {name}");
-            let text = |column| texts.get(&column).map_or("-", String::as_str);
+            let text = |column| texts.get(&column).map_or("-", String::as_str).to_owned();
             let cells = (0..self.heads.len()).map(text);
-            out += &line(&mut [name.as_str()].into_iter().chain(cells));
+            rows.push([format!("  {name}")].into_iter().chain(cells).collect());
         }
-        out
+        let lines = rows.iter().zip(aligned(&rows, 0..0));
+        let line = |(row, line): (&Vec<String>, String)| match colours && row.len() == 1 {
+            true => format!("\x1b[1m{line}\x1b[0m\n"),
+            false => line + "\n",
+        };
+        lines.map(line).collect()
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use throughline_explain::text::aligned;
+
 use super::evidence::Level;
 use super::git::Commit;
 use super::result::{Found, Mark, Outcome, Step, Trial, percent, percent_and_sure, sure};
@@ -147,7 +149,7 @@ fn ratio(step: &Step) -> String {
 }
 
 /// The cells of one row.
-fn cells(step: &Step, culprit: Option<&str>) -> [String; 8] {
+fn cells(step: &Step, culprit: Option<&str>) -> Vec<String> {
     let figures = &step.figures;
     let or_dash = |text: String| {
         if figures.count == 0 {
@@ -160,7 +162,7 @@ fn cells(step: &Step, culprit: Option<&str>) -> [String; 8] {
     if culprit == Some(step.commit.id.as_str()) {
         verdict.push_str(" <- this one");
     }
-    [
+    vec![
         step.commit.short.clone(),
         figures.count.to_string(),
         or_dash(format!("{:.3}", figures.mean)),
@@ -192,26 +194,11 @@ impl fmt::Display for Outcome {
             "verdict",
             "subject",
         ];
-        let mut rows = vec![head.map(str::to_owned)];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
         rows.extend(self.steps.iter().map(|step| cells(step, culprit)));
-        let mut widths = [0; 8];
-        for row in &rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.chars().count());
-            }
-        }
-        for row in &rows {
-            let mut line = String::new();
-            for (place, (cell, width)) in row.iter().zip(widths).enumerate() {
-                // Numbers are right-aligned, names left-aligned.
-                let cell = match place {
-                    1..=4 => format!("{cell:>width$}"),
-                    _ => format!("{cell:<width$}"),
-                };
-                line.push_str(&cell);
-                line.push_str("  ");
-            }
-            writeln!(f, "{}", line.trim_end())?;
+        // Numbers are right-aligned, names left-aligned.
+        for line in aligned(&rows, 1..5) {
+            writeln!(f, "{line}")?;
         }
         for step in &self.steps {
             if let Some(why) = &step.why {

@@ -140,12 +140,12 @@ impl Comparison {
         if base.len().max(new.len()) > 1 {
             comparison.warnings.extend(turns.warning());
         }
-        let sides = Sides {
-            base: &theirs,
-            new: &ours,
-            taken: Taken::Apart(&turns.pairs),
+        let judged = |base: &Group, new: &Group, question: &Question| {
+            let (from, to) = (base.figures(), new.figures());
+            let pairs = turns.pairs.iter().map(|(i, j)| (from[*i], to[*j]));
+            by_runs(pairs.unzip(), question)
         };
-        comparison.rows = sides.rows(&partners, choice, &mut comparison.warnings)?;
+        comparison.compare((&theirs, &ours), &partners, choice, &judged)?;
         Ok(comparison)
     }
 
@@ -169,13 +169,22 @@ impl Comparison {
         };
         let from = chosen(first.0, &groups, Some(from))?;
         let to = chosen(first.0, &groups, Some(to))?;
-        let most: Vec<Option<u32>> = runs.iter().map(|run| run.1.most_rounds()).collect();
-        let sides = Sides {
-            base: &groups,
-            new: &groups,
-            taken: Taken::Together(&most),
+        let judged = |base: &Group, new: &Group, question: &Question| {
+            let of_run = |((base, new), run): ((&Column, &Column), &Run<'_>)| {
+                let (from, to) = base.paired(new);
+                match run.1.most_rounds() {
+                    Some(most) => judge_at_looks(&from, &to, question, most as usize),
+                    None => judge(&from, &to, question),
+                }
+            };
+            let each = base.runs.iter().zip(&new.runs).zip(runs);
+            let mut each: Vec<Judgement> = each.map(of_run).collect();
+            match each.len() {
+                1 => each.remove(0),
+                _ => by_runs(each.iter().map(|run| (1.0, run.ratio)).unzip(), question),
+            }
         };
-        comparison.rows = sides.rows(&[(from, to)], choice, &mut comparison.warnings)?;
+        comparison.compare((&groups, &groups), &[(from, to)], choice, &judged)?;
         Ok(comparison)
     }
 
@@ -248,37 +257,35 @@ fn chosen(run: &str, groups: &[Group], name: Option<&str>) -> Result<String> {
     }
 }
 
-/// How the two sides were measured.
-enum Taken<'a> {
-    /// In separate runs. A pair is the indices of a base run and a new run.
-    Apart(&'a [(usize, usize)]),
-    /// In the same runs. For each run, the maximum number of rounds if it could stop early.
-    Together(&'a [Option<u32>]),
+/// Judges two groups.
+type Judge<'a> = dyn Fn(&Group, &Group, &Question) -> Judgement + 'a;
+
+/// Judges figures of runs.
+fn by_runs((from, to): (Vec<f64>, Vec<f64>), question: &Question) -> Judgement {
+    Judgement {
+        of: Pairs::Runs,
+        ..judge(&from, &to, question)
+    }
 }
 
-/// The series of both sides.
-struct Sides<'a> {
-    base: &'a [Group],
-    new: &'a [Group],
-    taken: Taken<'a>,
-}
-
-impl Sides<'_> {
-    fn rows(
-        &self,
+impl Comparison {
+    /// Adds a row for each quantity that partners share.
+    fn compare(
+        &mut self,
+        (theirs, ours): (&[Group], &[Group]),
         partners: &[(String, String)],
         choice: &Choice,
-        warnings: &mut Vec<String>,
-    ) -> Result<Vec<Row>> {
+        judged: &Judge<'_>,
+    ) -> Result<()> {
         let mut pairs = Vec::new();
         for (from, to) in partners {
-            for base in self.base.iter().filter(|group| group.series == *from) {
+            for base in theirs.iter().filter(|group| group.series == *from) {
                 let same = |new: &&Group| new.series == *to && new.quantity == base.quantity;
-                let Some(new) = self.new.iter().find(same) else {
+                let Some(new) = ours.iter().find(same) else {
                     continue;
                 };
                 if base.unit != new.unit {
-                    warnings.push(format!(
+                    self.warnings.push(format!(
                         "'{}' has the unit '{}' on one side and '{}' on the other: not compared",
                         base.quantity, base.unit, new.unit
                     ));
@@ -309,52 +316,21 @@ impl Sides<'_> {
         pairs.retain(|(base, _)| wanted(&base.quantity));
         pairs.sort_by(|a, b| (&a.0.quantity, &a.0.series).cmp(&(&b.0.quantity, &b.0.series)));
         let each = 1.0 - (1.0 - choice.confidence) / pairs.len() as f64;
-        let row =
-            |(base, new): &(&Group, &Group)| self.row(base, new, choice.threshold_percent, each);
-        Ok(pairs.iter().map(row).collect())
-    }
-
-    fn row(&self, base: &Group, new: &Group, threshold_percent: f64, confidence: f64) -> Row {
-        let question = Question {
-            better: base.better,
-            threshold_percent,
-            confidence,
-        };
-        Row {
-            quantity: base.quantity.clone(),
-            unit: base.unit.clone(),
-            base: base.side(),
-            new: new.side(),
-            judgement: self.judgement(base, new, &question),
-        }
-    }
-
-    fn judgement(&self, base: &Group, new: &Group, question: &Question) -> Judgement {
-        let of_run = |((base, new), most): ((&Column, &Column), &Option<u32>)| {
-            let (from, to) = base.paired(new);
-            match most {
-                Some(most) => judge_at_looks(&from, &to, question, *most as usize),
-                None => judge(&from, &to, question),
+        self.rows.extend(pairs.into_iter().map(|(base, new)| {
+            let question = Question {
+                better: base.better,
+                threshold_percent: choice.threshold_percent,
+                confidence: each,
+            };
+            Row {
+                quantity: base.quantity.clone(),
+                unit: base.unit.clone(),
+                base: base.side(),
+                new: new.side(),
+                judgement: judged(base, new, &question),
             }
-        };
-        let (from, to): (Vec<f64>, Vec<f64>) = match self.taken {
-            Taken::Together(most) => {
-                let runs = base.runs.iter().zip(&new.runs).zip(most);
-                let mut each: Vec<Judgement> = runs.map(of_run).collect();
-                match each.len() {
-                    1 => return each.remove(0),
-                    _ => each.iter().map(|run| (1.0, run.ratio)).unzip(),
-                }
-            }
-            Taken::Apart(pairs) => {
-                let (from, to) = (base.figures(), new.figures());
-                pairs.iter().map(|(i, j)| (from[*i], to[*j])).unzip()
-            }
-        };
-        Judgement {
-            of: Pairs::Runs,
-            ..judge(&from, &to, question)
-        }
+        }));
+        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use throughline_explain::text::aligned;
 
 use super::reports::{From, Report, Row};
 use crate::record::{self, Bar, Better, Column, Ratio, Record};
@@ -158,24 +159,27 @@ impl fmt::Display for Finding {
             "" => line.what.to_owned(),
             unit => format!("{}, {unit}", line.what),
         };
-        let width = self.lines.iter().map(|line| name(line).chars().count());
-        let width = width.max().unwrap_or(0);
-        writeln!(
-            f,
-            "  {:width$} {:>10} {:>10} {:>10}  {:<20} ours / kernel",
-            "", "old way", "ours", "kernel", "ours / old way"
-        )?;
-        for line in &self.lines {
-            writeln!(
-                f,
-                "  {:width$} {:>10} {:>10} {:>10}  {:<20} {}",
+        let head = [
+            "",
+            "old way",
+            "ours",
+            "kernel",
+            "ours / old way",
+            "ours / kernel",
+        ];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        rows.extend(self.lines.iter().map(|line| {
+            vec![
                 name(line),
                 figure(line.old_way),
                 figure(line.ours),
                 figure(line.kernel),
                 shown(line.ours_over_old),
-                shown(line.ours_over_kernel)
-            )?;
+                shown(line.ours_over_kernel),
+            ]
+        }));
+        for line in aligned(&rows, 1..4) {
+            writeln!(f, "  {line}")?;
         }
         let (met, all) = self.bars_met();
         writeln!(f, "  {met} of {all} limits met")?;
@@ -246,9 +250,9 @@ report 4: a large direct read gathered into one bio before anything is submitted
   claimed  first submit 2 ms -> 100 us; 32 MiB in 19 -> 17 ms
   claimed  512 MB read at 1900 -> 2000 MB/s (x 1.05)
   kernel   the kernel's O_DIRECT with the same call on the same file
-                                       old way       ours     kernel  ours / old way       ours / kernel
-  disk, 32 MiB read, MB/s                 1000       2000       2000  2.00                 1.00
-  model ufs-phone, first submit, us       2000       50.0          -  0.03                 -
+                                   old way  ours  kernel  ours / old way  ours / kernel
+  disk, 32 MiB read, MB/s             1000  2000    2000  2.00            1.00
+  model ufs-phone, first submit, us   2000  50.0       -  0.03            -
   1 of 2 limits met
     met      2.000 >= 1.05  a limit that was reached
     NOT MET  3.000 <= 1  one that was not
