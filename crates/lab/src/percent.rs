@@ -16,6 +16,20 @@ pub fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
+/// The confidence of an answer, given in percent: 0.995.
+///
+/// # Errors
+/// If it cannot be one.
+pub fn confidence(text: &str) -> Result<f64, String> {
+    match percent(text) {
+        Ok(percent) if percent > 50.0 && percent < 100.0 => Ok(percent / 100.0),
+        _ => Err(format!(
+            "{} is not a percentage above 50 and below 100",
+            quote(text)
+        )),
+    }
+}
+
 /// `higher` or `lower`.
 pub fn better() -> impl TypedValueParser<Value = Better> {
     PossibleValuesParser::new(["higher", "lower"]).map(|word| match word.as_str() {

@@ -21,8 +21,10 @@ mod show;
 mod side;
 mod turns;
 
+use clap::Args;
 use serde::Serialize;
 
+use crate::percent::confidence;
 use crate::record::{Column, Head, Record};
 use crate::stats::{Judgement, Pairs, Question, Summary, judge, judge_at_looks};
 use crate::{Error, Result};
@@ -31,21 +33,30 @@ pub use gate::{Gate, Gated, Limits, Outcome};
 use side::Group;
 
 /// What to compare, and with what confidence.
-#[derive(Clone, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Choice {
-    /// Series by name; empty: all that both sides have.
+    /// For files, compare only this series, which all must have; may be given several times [default: all
+    /// common series]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["base_series", "new_series"])]
     pub series: Vec<String>,
-    /// Quantities by name; empty: all that both sides have.
+    /// Compare only this quantity; may be given several times [default: for files, all; for targets,
+    /// throughput; for commands, time or figure]
+    #[arg(long = "quantity", value_name = "NAME")]
     pub quantities: Vec<String>,
-    /// The base's series, if the names of the two series differ.
+    /// The base series, if the two series have different names or are in one file
+    #[arg(long = "base-series", id = "base_series", value_name = "NAME")]
     pub base: Option<String>,
-    /// The series to compare with the base.
+    /// The series to compare with it
+    #[arg(long = "new-series", id = "new_series", value_name = "NAME")]
     pub new: Option<String>,
-    /// Rounds to skip at the start, as warm-up.
+    /// For files, skip the first rounds as warm-up
+    #[arg(long = "skip", value_name = "ROUNDS", default_value_t = 0)]
     pub skip_rounds: u32,
     /// Differences up to this size count as none, in percent.
+    #[arg(skip = Question::DEFAULT_THRESHOLD_PERCENT)]
     pub threshold_percent: f64,
-    /// Confidence in all verdicts together.
+    /// Required confidence of all answers together, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "99.5", value_parser = confidence)]
     pub confidence: f64,
 }
 

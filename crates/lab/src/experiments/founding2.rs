@@ -16,7 +16,7 @@ use throughline::Volume;
 use throughline::internal::OpenBlockDevice;
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, NullDevice};
-use throughline_fileio::RawFile;
+use throughline_fileio::{self as fileio, RawFile};
 use throughline_models::{MANY_CORES, Scaling};
 
 use super::hammer::{Io, ONE_PROCESSOR, hammer, thread_counts};
@@ -43,7 +43,7 @@ impl DioCount {
 
 pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let sample_time = Duration::from_millis(settings.scaled(400, 20));
-    let disk = Disk::new(Arc::new(NullDevice::new(1 << 30)))?;
+    let disk = Disk::new(Arc::new(NullDevice::new(1 << 30))).map_err(fileio::Error::from)?;
     let raw = RawFile::new(Arc::new(disk));
     let (volume, file) = hollow_file(settings)?;
     let shared = DioCount::default();

@@ -52,9 +52,22 @@ impl System {
     pub(crate) fn unavailable(&self) -> Option<String> {
         match self {
             System::Kernel(_) | System::Memory if may_mount() => None,
-            System::Kernel(_) | System::Memory => Some("it needs root and loop devices".into()),
+            System::Kernel(_) | System::Memory => Some(
+                "it needs root and loop devices; any user can measure dir:PATH and mount:".into(),
+            ),
             System::Ours | System::Null => mounted::unavailable(),
             System::Fuse2fs => mounted::unavailable().or_else(|| mounted::missing("fuse2fs")),
+        }
+    }
+
+    /// Its name for people.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            System::Kernel(fs_type) => fs_type,
+            System::Ours => "throughline mount",
+            System::Fuse2fs => "fuse2fs",
+            System::Null => "throughline lab null",
+            System::Memory => "tmpfs",
         }
     }
 

@@ -14,7 +14,6 @@ use tempfile::TempDir;
 
 use super::{MadeSpec, check};
 use crate::kernel;
-use crate::mounts::System;
 use crate::mounts::mounted::{self, At, Mounted};
 use crate::streams::targets::write_out;
 use crate::streams::writers;
@@ -75,15 +74,7 @@ impl Made {
     pub(super) fn mount(spec: &MadeSpec, site: &Site<'_>) -> Result<Made> {
         let (by, options) = (&spec.by, spec.mount.as_deref());
         if let Some(why) = by.unavailable() {
-            return Err(Error::new(match by {
-                System::Kernel(_) | System::Memory => {
-                    "loop devices and mounting need root; without it measure a directory of a mounted \
-                     file system (dir:PATH), or our mount (mount:)"
-                        .to_owned()
-                }
-                System::Ours | System::Null => format!("no FUSE here: {why}"),
-                System::Fuse2fs => format!("{why}: FUSE and the Debian package fuse2fs are needed"),
-            }));
+            return Err(Error::new(format!("{}: {why}", by.name())));
         }
         let site = Site {
             data_bytes: spec.data_bytes.unwrap_or(site.data_bytes),
@@ -93,14 +84,7 @@ impl Made {
         let image = folder.path().join("image");
         let mkfs = new_image(&image, by.fs_type(), &spec.mkfs, &site)?;
         let mounted = by.mount(&image, options, At::hidden(folder.path()))?;
-        let who = match by {
-            System::Kernel(fs_type) => fs_type,
-            System::Ours => "throughline mount",
-            System::Fuse2fs => "fuse2fs",
-            System::Null => "throughline lab null",
-            System::Memory => "tmpfs",
-        };
-        let common = [("mkfs", mkfs.as_str()), ("file system", who)];
+        let common = [("mkfs", mkfs.as_str()), ("file system", by.name())];
         let options = options.map(|options| ("mount options", options));
         let facts = common.iter().chain(&options);
         Ok(Made {

@@ -20,7 +20,6 @@ mod generate;
 mod list;
 mod measure;
 mod out_place;
-mod percent;
 mod report;
 mod run;
 mod sides;

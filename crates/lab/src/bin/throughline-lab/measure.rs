@@ -57,7 +57,7 @@ pub(crate) struct Measurement<'a> {
     pub(crate) until: Option<Until>,
     /// Differences up to this one are ignored, in percent.
     pub(crate) threshold: f64,
-    /// Confidence of all answers together, in percent.
+    /// Confidence of all answers together.
     pub(crate) confidence: f64,
     /// Overwrite an existing record.
     pub(crate) overwrite: bool,
@@ -102,7 +102,7 @@ impl Measurement<'_> {
         let asked = Asked {
             quantity: self.quantity().to_owned(),
             threshold_percent: self.threshold,
-            confidence: self.confidence / 100.0,
+            confidence: self.confidence,
             until: self.until,
         };
         let terms = Terms {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, Op, Segment, scope};
-use throughline_fileio::RawFile;
+use throughline_fileio::{self as fileio, RawFile};
 
 use crate::command::make_data;
 use crate::interleave::{Sample, Variant};
@@ -125,7 +125,8 @@ impl Way {
 
     fn over(inner: Arc<dyn BlockDevice>, depth: Option<u32>) -> Result<Way> {
         let device = Arc::new(ProbeDevice::new(inner, depth));
-        let disk = Arc::new(Disk::new(Arc::clone(&device) as Arc<dyn BlockDevice>)?);
+        let disk = Disk::new(Arc::clone(&device) as Arc<dyn BlockDevice>);
+        let disk = Arc::new(disk.map_err(fileio::Error::from)?);
         Ok(Way {
             raw: RawFile::new(Arc::clone(&disk)),
             disk,
