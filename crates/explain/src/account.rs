@@ -20,8 +20,6 @@ pub struct Account {
     pub asked: BTreeMap<String, Counted>,
     /// The part of these calls that reached the file system as direct I/O.
     pub direct: Counted,
-    /// Lookups of mappings from file to device, and the bytes they cover.
-    pub mappings: Counted,
     /// Bios by operation (`read`, `write`, `flush`, `discard`, `zero`) and content (`data`, `metadata`,
     /// `journal`), such as `write data`.
     pub bios: BTreeMap<String, Counted>,
@@ -39,10 +37,6 @@ pub struct Account {
     pub request_sizes: BTreeMap<String, Sizes>,
     /// Requests returned by the driver for another attempt.
     pub requeued: u64,
-    /// How often bios were held back for merging (plugged).
-    pub plugs: u64,
-    /// How often held bios were released (unplugged).
-    pub unplugs: u64,
     /// Microseconds from the start of the command to its first bio.
     pub first_bio_us: Option<f64>,
     /// Time from the start of a call to its first bio, for calls that caused one.

@@ -87,7 +87,6 @@ impl Table {
         }
         self.counted("requested", &account.asked);
         self.one("requested", "direct I/O", &account.direct);
-        self.one("requested", "mappings", &account.mappings);
         if let Some(cache) = account.cache {
             let (hits, misses) = (cache.hits, cache.misses);
             self.one("page cache", "hits", &Counted::new(hits, cache.hit_bytes));
@@ -105,10 +104,6 @@ impl Table {
         self.plain("bios submitted by", &account.submitted_by);
         self.plain("bio splits by reason", &account.splits);
         self.plain("bios merged", &account.merges);
-        if account.plugs > 0 {
-            let text = format!("{}, unplugs {}", account.plugs, account.unplugs);
-            self.push("bios merged", "plugs", text);
-        }
         self.counted("requests", &account.requests);
         self.one("requests", "requeued", &Counted::new(account.requeued, 0));
         self.times("submission times", "first bio", &account.first_submit);

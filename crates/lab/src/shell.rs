@@ -344,38 +344,23 @@ impl Drop for Group {
     }
 }
 
-/// Ends what a killed run left running: the group recorded in `running`, if one of its processes was started
-/// with this `state`. The ID alone may have been reused.
+/// Ends what a killed run left running: the group recorded in `running`, if its first process was started with
+/// this `state`. The ID alone may have been reused.
 pub(crate) fn end_leftovers(running: &Path, state: &Path) {
     let noted = fs::read_to_string(running).unwrap_or_default();
-    let Some(pid) = noted.trim().parse().ok().and_then(Pid::from_raw) else {
-        return;
-    };
-    let mut variable = format!("{STATE_VARIABLE}=").into_bytes();
-    variable.extend_from_slice(state.as_os_str().as_encoded_bytes());
-    let ours = |process: &Path| {
-        let environment = fs::read(process.join("environ")).unwrap_or_default();
-        group_of(process) == Some(pid.as_raw_nonzero().get())
-            && environment
-                .split(|byte| *byte == 0)
-                .any(|one| one == variable)
-    };
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    if processes
-        .map(|entry| entry.path())
-        .any(|process| ours(&process))
-    {
-        let _ = kill_process_group(pid, Signal::KILL);
+    if let Some(pid) = noted.trim().parse().ok().and_then(Pid::from_raw) {
+        let mut variable = format!("{STATE_VARIABLE}=").into_bytes();
+        variable.extend_from_slice(state.as_os_str().as_encoded_bytes());
+        let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
+        let environment = environment.unwrap_or_default();
+        if environment
+            .split(|byte| *byte == 0)
+            .any(|one| one == variable)
+        {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
     }
     let _ = fs::remove_file(running);
-}
-
-/// The process group of a process, given its directory in `/proc`.
-fn group_of(process: &Path) -> Option<i32> {
-    let stat = fs::read_to_string(process.join("stat")).ok()?;
-    // The fields follow the name, which may contain any character: state, parent, group.
-    let (_, behind) = stat.rsplit_once(')')?;
-    behind.split_whitespace().nth(2)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -18,8 +18,6 @@ pub(super) enum Kind {
     /// A request completed. The number is its error, 0 for none.
     Complete,
     Requeue,
-    Plug,
-    Unplug,
     /// The thread dirtied pages of a file.
     Dirty,
     /// A writer paused. The number is the duration in nanoseconds.
@@ -28,8 +26,6 @@ pub(super) enum Kind {
     Chunk,
     /// Direct I/O. The number is its bytes.
     DirectIo,
-    /// A mapping was looked up. The number is its bytes.
-    Mapping,
     /// A commit. The number is that of the transaction.
     CommitBegins,
     CommitEnds,
@@ -85,13 +81,10 @@ const POINTS: &[(Kind, &str, &str, &str)] = points! {
     Issue,                     "block/block_rq_issue",                "dev",  "";
     Complete,                  "block/block_rq_complete",             "dev",  "error";
     Requeue,                   "block/block_rq_requeue",              "dev",  "";
-    Plug,                      "block/block_plug",                    "",     "";
-    Unplug,                    "block/block_unplug",                  "",     "";
     Dirty,                     "writeback/writeback_mark_inode_dirty", "name", "flags";
     Pause,                     "writeback/balance_dirty_pages",       "bdi",  "pause";
     Chunk,                     "writeback/writeback_single_inode",    "name", "wrote";
     DirectIo,                  "iomap/iomap_dio_rw_begin",            "dev",  "count";
-    Mapping,                   "iomap/iomap_iter_dstmap",             "dev",  "length";
     CommitBegins,              "jbd2/jbd2_start_commit",              "dev",  "transaction";
     CommitEnds,                "jbd2/jbd2_end_commit",                "dev",  "transaction";
     Fork,                      "sched/sched_process_fork",            "",     "child_pid";

@@ -42,7 +42,7 @@ use trees::Trees;
 
 pub use evidence::Level;
 pub use git::Commit;
-pub use result::{Found, Mark, Outcome, Step, Trial};
+pub use result::{Answer, Found, Mark, Outcome, Step, Trial};
 
 /// How commits are built, measured and judged.
 #[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -133,39 +133,12 @@ pub struct Plan {
     pub terms: Terms,
 }
 
-/// Overall progress.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Outlook {
-    /// The current step, from 1: the ends are the first.
-    pub step: usize,
-    /// The estimated number of steps.
-    pub steps: usize,
-}
-
-/// A progress report.
-#[derive(Clone, Copy, Debug)]
-pub enum Update<'a> {
-    /// A message.
-    Note(&'a str),
-    /// A commit is being built.
-    Building(&'a Commit),
-    /// A commit is being measured.
-    Measuring {
-        /// The commit.
-        commit: &'a Commit,
-        /// Pairs measured so far.
-        pairs: usize,
-        /// The maximum number of pairs.
-        most: usize,
-    },
-    /// A commit is finished.
-    Step(&'a Step),
-}
-
 /// Receives progress, and may end the bisection.
 pub trait Watch {
-    /// Receives a progress report.
-    fn report(&self, outlook: &Outlook, what: Update<'_>);
+    /// Receives what is being done.
+    fn doing(&self, what: &str);
+    /// Receives a result, or another message.
+    fn note(&self, text: &str);
     /// Polled ten times a second while a command runs. An error ends the bisection, which can be resumed
     /// later.
     ///
@@ -296,7 +269,7 @@ impl Bisection {
             trees: &self.trees,
             state: &mut self.state,
             watch,
-            outlook: Outlook::default(),
+            step: String::new(),
             warm: BTreeSet::new(),
             commits: BTreeMap::new(),
         };

@@ -30,17 +30,6 @@ pub enum Mark {
     Skipped,
 }
 
-impl Found {
-    /// Whether it is an answer that the confidence applies to.
-    pub(super) fn is_sure(&self) -> bool {
-        let unsure = matches!(
-            self,
-            Found::Unconfirmed { .. } | Found::NotEnough(_) | Found::TooVague(_)
-        );
-        !unsure
-    }
-}
-
 impl Mark {
     /// Whether the side on which the commit lies is unknown.
     pub fn is_passed_over(self) -> bool {
@@ -139,40 +128,35 @@ pub(super) fn percent(level: &Level) -> String {
     )
 }
 
+/// The kinds of answers of a bisection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// One commit made the change, or its largest part. It was confirmed against its parent.
+    Commit,
+    /// One of several commits made the change. Those in between could not be built, measured or classified.
+    Several,
+    /// The search ended at a commit that shows no change compared with its parent.
+    Unconfirmed,
+    /// The ends differ by no more than the threshold.
+    NoDifference,
+    /// The pairs do not show whether the ends differ.
+    NotEnough,
+    /// The ends differ, but the size of the difference is too uncertain to classify commits by it.
+    TooVague,
+    /// The bad end is better than the good one.
+    Better,
+}
+
 /// The answer of a bisection.
 #[derive(Clone, Debug, Serialize)]
-#[serde(tag = "verdict", rename_all = "kebab-case")]
-pub enum Found {
-    /// One commit made the change, or its largest part. It was confirmed against its parent.
-    Commit {
-        /// The commit.
-        culprit: Commit,
-        /// Measured against its parent.
-        trial: Trial,
-    },
-    /// One of these commits made the change, oldest first. Those in between could not be built, measured or
-    /// classified.
-    Several {
-        /// The commits.
-        suspects: Vec<Commit>,
-        /// The last of them, measured against the nearest good one.
-        trial: Trial,
-    },
-    /// The search ended at this commit, but it shows no change compared with its parent.
-    Unconfirmed {
-        /// The commit.
-        culprit: Commit,
-        /// Measured against its parent.
-        trial: Trial,
-    },
-    /// The ends differ by no more than the threshold.
-    NoDifference(Trial),
-    /// The pairs do not show whether the ends differ.
-    NotEnough(Trial),
-    /// The ends differ, but the size of the difference is too uncertain to classify commits by it.
-    TooVague(Trial),
-    /// The bad end is better than the good one.
-    Better(Trial),
+pub struct Found {
+    /// Its kind.
+    pub verdict: Answer,
+    /// The commits in question, oldest first.
+    pub suspects: Vec<Commit>,
+    /// The last of them, measured against the one before; without any, the ends.
+    pub trial: Trial,
 }
 
 /// What a bisection found.
@@ -203,20 +187,21 @@ pub struct Outcome {
 impl Outcome {
     pub(super) fn take_notes(&mut self) {
         let whole = percent(&self.bad_level);
-        match &self.found {
-            Found::Commit { culprit, trial } if self.is_part(trial) => {
-                let short = &culprit.short;
-                self.notes.push(format!(
-                    "{short} caused only a part of the whole change ({whole}): other commits in the range \
-                     made it worse too. Bisect on both sides of it: --good {short} with the same bad commit, \
-                     and --bad {short}^ with the same good commit"
-                ));
-            }
-            Found::Unconfirmed { culprit, .. } => self.notes.push(format!(
+        let short = self
+            .found
+            .suspects
+            .last()
+            .map_or("", |commit| &commit.short);
+        match self.found.verdict {
+            Answer::Commit if self.is_part() => self.notes.push(format!(
+                "{short} caused only a part of the whole change ({whole}): other commits in the range made it \
+                 worse too. Bisect on both sides of it: --good {short} with the same bad commit, and --bad \
+                 {short}^ with the same good commit"
+            )),
+            Answer::Unconfirmed => self.notes.push(format!(
                 "its parents count as good because they are ancestors of a good commit or were classified \
-                 as good; compared with one of them, {} shows no change. A branch that started before the \
-                 good commit may still have older slow code: --first-parent considers only the merges",
-                culprit.short
+                 as good; compared with one of them, {short} shows no change. A branch that started before \
+                 the good commit may still have older slow code: --first-parent considers only the merges"
             )),
             _ => {}
         }
@@ -228,7 +213,8 @@ impl Outcome {
     }
 
     /// Whether a commit certainly made less than the whole change.
-    fn is_part(&self, trial: &Trial) -> bool {
+    fn is_part(&self) -> bool {
+        let trial = &self.found.trial;
         let size = |level: f64| level.ln().abs();
         trial.level.excludes(self.bad_level.value)
             && self.bad_level.excludes(trial.level.value)

@@ -16,11 +16,10 @@ mod confirm;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bench::{Bench, Fault, Tried};
+use super::bench::{Bench, Tried, Trouble};
 use super::choose::{choose, decisions};
 use super::evidence::{Evidence, Level, Question};
-use super::result::{Found, Mark, Outcome, Step, Trial};
-use super::{Outlook, Update};
+use super::result::{Answer, Found, Mark, Outcome, Step, Trial};
 use crate::record::Machine;
 use crate::stats::{Summary, Until, Verdict, ratio};
 use crate::{Error, Result};
@@ -142,10 +141,8 @@ impl<'a> Search<'a> {
 
     /// Sets the overall progress, with `suspects` commits left.
     fn outlook(&mut self, step: usize, suspects: usize) {
-        self.bench.outlook = Outlook {
-            step,
-            steps: step + decisions(suspects) + usize::from(suspects > 1),
-        };
+        let steps = step + decisions(suspects) + usize::from(suspects > 1);
+        self.bench.step = format!("step {step} of about {steps}: ");
     }
 
     /// Measures the bad end against the good one. Returns `Some` if there is nothing to search for.
@@ -157,29 +154,37 @@ impl<'a> Search<'a> {
         let plan = self.bench.plan;
         let (good, end) = (plan.good.clone(), self.end.clone());
         let question = Question::new(1.0, plan.terms.threshold, alpha);
-        let gathered = self.gather(&good, &end, self.asking(&question), 0)?;
-        let evidence = gathered.map_err(|fault| self.end_failed(&fault))?;
+        let gathered = self.gather(&good, &end, self.asking(&question), 0);
+        let evidence = self.needed(gathered)?;
         self.end_level = evidence.level();
         let trial = Trial::of(&evidence);
+        let note = format!("the bad end: {}", trial.change());
+        let nothing = |verdict| {
+            let suspects = Vec::new();
+            Ok(Some(Found {
+                verdict,
+                suspects,
+                trial,
+            }))
+        };
         match evidence.pairs.decided() {
             Some(Verdict::Slower) => {}
-            Some(Verdict::Faster) => return Ok(Some(Found::Better(trial))),
-            Some(Verdict::NoDifference) => return Ok(Some(Found::NoDifference(trial))),
-            Some(Verdict::NotEnough) | None => return Ok(Some(Found::NotEnough(trial))),
+            Some(Verdict::Faster) => return nothing(Answer::Better),
+            Some(Verdict::NoDifference) => return nothing(Answer::NoDifference),
+            Some(Verdict::NotEnough) | None => return nothing(Answer::NotEnough),
         }
         self.levels.1 = self.end_level.value;
         let middle = self.middle();
         if !self.end_level.excludes(middle) {
             let question = Question::new(middle, 0.0, alpha);
-            let gathered =
-                self.gather(&good, &end, self.asking(&question), evidence.pairs.pairs())?;
-            let sure = gathered.map_err(|fault| self.end_failed(&fault))?;
+            let asking = self.asking(&question);
+            let gathered = self.gather(&good, &end, asking, evidence.pairs.pairs());
+            let sure = self.needed(gathered)?;
             if sure.pairs.decided() != Some(Verdict::Slower) {
-                return Ok(Some(Found::TooVague(trial)));
+                return nothing(Answer::TooVague);
             }
         }
-        let note = format!("the bad end: {}", trial.change());
-        self.bench.report(Update::Note(&note));
+        self.bench.watch.note(&note);
         Ok(None)
     }
 
@@ -189,17 +194,19 @@ impl<'a> Search<'a> {
     }
 
     /// The error if a commit that is essential to the search could not be built or measured.
-    fn end_failed(&mut self, fault: &Fault) -> Error {
-        let name = match self.bench.commit(&fault.id) {
-            Ok(commit) => commit.short,
-            Err(_) => fault.id.clone(),
+    fn needed<T>(&mut self, tried: Tried<T>) -> Result<T> {
+        let fault = match tried {
+            Ok(done) => return Ok(done),
+            Err(Trouble::Bisection(error)) => return Err(error),
+            Err(Trouble::Commit(fault)) => fault,
         };
         let what = match &fault.id {
             id if *id == self.bench.plan.good => "the good end",
             id if *id == self.end => "the bad end",
             _ => "a commit that is needed",
         };
-        Error::new(format!("{what}, {name}: {}", fault.why))
+        let name = self.bench.commit(&fault.id)?.short;
+        Err(Error::new(format!("{what}, {name}: {}", fault.why)))
     }
 
     /// An error if the number of pairs can never give this confidence.
@@ -236,17 +243,13 @@ impl<'a> Search<'a> {
         while evidence.pairs.wants_more() {
             self.bench.watch.check()?;
             let pairs = evidence.pairs.pairs();
-            self.bench.report(Update::Measuring {
-                commit: &commit,
-                pairs,
-                most: evidence.pairs.max_pairs(),
-            });
-            match self.bench.pair(base, new, from + pairs)? {
-                Ok((base, new)) => evidence.push(base, new),
-                Err(fault) => return Ok(Err(fault)),
-            }
+            let (pair, most) = (pairs + 1, evidence.pairs.max_pairs());
+            self.bench
+                .doing(&format!("{}, pair {pair} of at most {most}", commit.short));
+            let (base, new) = self.bench.pair(base, new, from + pairs)?;
+            evidence.push(base, new);
         }
-        Ok(Ok(evidence))
+        Ok(evidence)
     }
 
     /// Decides on which side a commit lies.
@@ -258,12 +261,11 @@ impl<'a> Search<'a> {
         let nearby_percent = 100.0 * gap * MIDDLE_SHARE;
         let question = Question::new(asked, nearby_percent, alpha);
         let good = self.bench.plan.good.clone();
-        let evidence = match self.gather(&good, id, self.asking(&question), 0)? {
-            Ok(evidence) => evidence,
-            Err(fault) if fault.id == id => {
+        let evidence = match self.gather(&good, id, self.asking(&question), 0) {
+            Err(Trouble::Commit(fault)) if fault.id == id => {
                 return self.note(id, Mark::Skipped, None, Some(fault.why));
             }
-            Err(fault) => return Err(self.end_failed(&fault)),
+            gathered => self.needed(gathered)?,
         };
         let level = evidence.level();
         let mark = match evidence.pairs.decided() {
@@ -319,10 +321,9 @@ impl<'a> Search<'a> {
         }
         let asked = question.asked / end_level;
         let question = Question { asked, ..*question };
-        let evidence = match self.gather(&end, id, self.asking(&question), 0)? {
-            Ok(evidence) => evidence,
-            Err(fault) if fault.id == id => return Ok(Mark::Unclear),
-            Err(fault) => return Err(self.end_failed(&fault)),
+        let evidence = match self.gather(&end, id, self.asking(&question), 0) {
+            Err(Trouble::Commit(fault)) if fault.id == id => return Ok(Mark::Unclear),
+            gathered => self.needed(gathered)?,
         };
         let beside = evidence.level();
         Ok(match evidence.pairs.decided() {
@@ -346,7 +347,18 @@ impl<'a> Search<'a> {
         why: Option<String>,
     ) -> Result<Mark> {
         let step = self.step(id, mark, level, why)?;
-        self.bench.report(Update::Step(&step));
+        let level = step
+            .level
+            .map(|level| format!(" {level}"))
+            .unwrap_or_default();
+        let why = step
+            .why
+            .as_ref()
+            .map(|why| format!(": {why}"))
+            .unwrap_or_default();
+        let (number, short) = (&self.bench.step, &step.commit.short);
+        let note = format!("{number}{short} {}{level}{why}", mark.name());
+        self.bench.watch.note(&note);
         self.steps.push(step);
         Ok(mark)
     }
@@ -408,8 +420,9 @@ impl<'a> Search<'a> {
         }
         let ids: Vec<String> = rows.keys().cloned().collect();
         let order = self.in_order(&ids).unwrap_or(ids);
+        let unsure = [Answer::Unconfirmed, Answer::NotEnough, Answer::TooVague];
         let mut outcome = Outcome {
-            confidence: found.is_sure().then_some(self.budget.confidence()),
+            confidence: (!unsure.contains(&found.verdict)).then_some(self.budget.confidence()),
             found,
             bad_level: self.end_level,
             commits,

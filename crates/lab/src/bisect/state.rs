@@ -22,6 +22,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::Plan;
+use super::bench::Fault;
 use crate::shell::end_leftovers;
 use crate::{Error, Result};
 
@@ -44,12 +45,7 @@ pub(super) enum Event {
     /// Two commits were measured one after the other.
     Pair(Pair),
     /// A commit could not be built, or its measurement failed more than once.
-    Fault {
-        /// The commit.
-        id: String,
-        /// The reason.
-        why: String,
-    },
+    Fault(Fault),
     /// The bisection finished.
     End {
         /// The time: RFC 3339.
@@ -214,7 +210,7 @@ impl State {
     /// Why a commit cannot be measured, if known.
     pub(super) fn failure(&self, commit: &str) -> Option<&str> {
         self.events.iter().find_map(|event| match event {
-            Event::Fault { id, why } if id == commit => Some(why.as_str()),
+            Event::Fault(fault) if fault.id == commit => Some(fault.why.as_str()),
             _ => None,
         })
     }

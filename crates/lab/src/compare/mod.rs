@@ -183,7 +183,7 @@ impl Comparison {
         let judged = |base: &Group, new: &Group, question: &Question| {
             let of_run = |((base, new), run): ((&Column, &Column), &Run<'_>)| {
                 let (from, to) = base.paired(new);
-                match run.1.most_rounds() {
+                match run.1.head.max_rounds {
                     Some(most) => judge_at_looks(&from, &to, question, most as usize),
                     None => judge(&from, &to, question),
                 }

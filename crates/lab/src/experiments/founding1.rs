@@ -17,10 +17,10 @@ use throughline::{FileOptions, Volume};
 use throughline_device::{AlignedBuf, Op};
 use throughline_models::Clock;
 
-use crate::hollow::load_image;
 use crate::interleave::{Sample, Variant};
 use crate::kernel::{e2fsck, may_mount, mke2fs};
 use crate::meter::Meter;
+use crate::modelled::load_image;
 use crate::mounts::mounted::Mounted;
 use crate::mounts::work::NEW;
 use crate::outcome::{Outcome, ratios};

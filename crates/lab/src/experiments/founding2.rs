@@ -20,10 +20,11 @@ use throughline_fileio::{self as fileio, RawFile};
 use throughline_models::{MANY_CORES, Scaling};
 
 use super::hammer::{Io, ONE_PROCESSOR, hammer, thread_counts};
-use crate::hollow::HollowDevice;
 use crate::interleave::Variant;
 use crate::kernel::mke2fs;
+use crate::modelled::load_image;
 use crate::outcome::{Outcome, ratios};
+use crate::tap::{Hollow, Tapped};
 use crate::{Result, Settings};
 
 const SHARED_BYTES: u64 = 16 << 20;
@@ -173,7 +174,8 @@ fn hollow_file(settings: &Settings<'_>) -> Result<(Volume, throughline::File)> {
     let scratch = settings.scratch()?;
     let image = scratch.path().join("image");
     mke2fs(&image, 128 << 20, &["-t", "ext4", "-b", "4096"])?;
-    let device = Arc::new(HollowDevice::load(&image)?);
+    let memory = Arc::new(load_image(&image)?);
+    let device = Arc::new(Tapped::new(memory, Hollow::default(), None));
     let volume = settings
         .opening()
         .open_block_device(Arc::clone(&device) as Arc<dyn BlockDevice>)?;
@@ -182,7 +184,7 @@ fn hollow_file(settings: &Settings<'_>) -> Result<(Volume, throughline::File)> {
         .and_then(|file| file.reopen(throughline::FileOptions::new().direct(true)))?;
     file.write_at(&vec![1; SHARED_BYTES as usize], 0)?;
     volume.sync()?;
-    device.hollow_out();
+    device.tap.0.store(true, Ordering::Release);
     Ok((volume, file))
 }
 

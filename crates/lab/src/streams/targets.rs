@@ -28,6 +28,15 @@ pub(crate) fn write_out(
     source: &[u8],
     check: &dyn Fn() -> Result<()>,
 ) -> Result<()> {
+    let folder = path.parent().unwrap_or(path);
+    let disk = rustix::fs::statvfs(folder)?;
+    if len_bytes > disk.f_bavail.saturating_mul(disk.f_frsize) {
+        return Err(Error::new(format!(
+            "{} has no room for {} MiB: make size or --scale smaller, or name another --dir",
+            folder.display(),
+            len_bytes >> 20
+        )));
+    }
     let open = |flags: rustix::fs::OFlags| {
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create(true).truncate(true);

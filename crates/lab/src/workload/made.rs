@@ -41,14 +41,6 @@ fn new_image(image: &Path, fs_type: &str, mkfs: &[String], site: &Site<'_>) -> R
     let image_bytes = (site.data_bytes)
         .saturating_add(site.data_bytes / 8)
         .saturating_add(more_bytes(fs_type));
-    let disk = rustix::fs::statvfs(site.dir)?;
-    if image_bytes > disk.f_bavail.saturating_mul(disk.f_frsize) {
-        return Err(Error::new(format!(
-            "{} has no room for an image of {} MiB: make size smaller, or name another --dir",
-            site.dir.display(),
-            image_bytes >> 20
-        )));
-    }
     let image_bytes = image_bytes.next_multiple_of(1 << 20);
     let program = format!("mkfs.{fs_type}");
     if let Some(why) = mounted::missing(&program) {

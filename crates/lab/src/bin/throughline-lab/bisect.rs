@@ -6,9 +6,7 @@ use std::time::SystemTime;
 use clap::Args;
 use throughline_face::command_line::JsonFlag;
 use throughline_forms::time::rfc3339;
-use throughline_lab::bisect::{
-    Bisection, Found, Limits, Outcome, Outlook, Plan, Terms, Update, Watch,
-};
+use throughline_lab::bisect::{Answer, Bisection, Limits, Outcome, Plan, Terms, Watch};
 
 use crate::context::Context;
 use crate::interrupt::Interrupt;
@@ -117,37 +115,13 @@ struct Shown {
 }
 
 impl Watch for Shown {
-    fn report(&self, outlook: &Outlook, what: Update<'_>) {
-        let step = format!("step {} of about {}: ", outlook.step, outlook.steps);
-        let line = match what {
-            Update::Note(text) => text.to_owned(),
-            Update::Building(commit) => {
-                let doing = format!("{step}building {}", commit.short);
-                return self.progress.name(&doing);
-            }
-            Update::Measuring {
-                commit,
-                pairs,
-                most,
-            } => {
-                let pair = pairs + 1;
-                let doing = format!("{step}{}, pair {pair} of at most {most}", commit.short);
-                return self.progress.name(&doing);
-            }
-            Update::Step(done) => {
-                let level = done.level.map(|level| format!(" {level}"));
-                let why = done.why.as_ref().map(|why| format!(": {why}"));
-                format!(
-                    "{step}{} {}{}{}",
-                    done.commit.short,
-                    done.mark.name(),
-                    level.unwrap_or_default(),
-                    why.unwrap_or_default()
-                )
-            }
-        };
+    fn doing(&self, what: &str) {
+        self.progress.name(what);
+    }
+
+    fn note(&self, text: &str) {
         if !self.quiet {
-            self.progress.suspend(|| note(&line));
+            self.progress.suspend(|| note(text));
         }
     }
 
@@ -164,12 +138,12 @@ fn show(outcome: &Outcome, context: &mut Context) -> Result<(), Failure> {
     } else {
         context.out.line(outcome.to_string().trim_end())?;
     }
-    context.exit_bits = match &outcome.found {
-        Found::Commit { .. } => return Ok(()),
-        Found::Several { .. } => EXIT_SEVERAL,
-        Found::Unconfirmed { .. } => EXIT_UNCONFIRMED,
-        Found::NoDifference(_) | Found::NotEnough(_) | Found::TooVague(_) => EXIT_NO_DIFFERENCE,
-        Found::Better(_) => {
+    context.exit_bits = match outcome.found.verdict {
+        Answer::Commit => return Ok(()),
+        Answer::Several => EXIT_SEVERAL,
+        Answer::Unconfirmed => EXIT_UNCONFIRMED,
+        Answer::NoDifference | Answer::NotEnough | Answer::TooVague => EXIT_NO_DIFFERENCE,
+        Answer::Better => {
             return Err(Failure::Usage(
                 "the bad commit is better than the good one. If lower numbers are better, use --better \
                  lower; to find the commit that made it better, reverse --better"

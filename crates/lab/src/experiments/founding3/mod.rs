@@ -333,13 +333,6 @@ fn report(
     count("balance calls per MiB", per_mib(seen.balance_calls as f64));
     count("waits for room", seen.waits.count as f64);
     count("waits for room, longest, ms", ms(seen.waits.longest));
-    for (class, pauses) in seen.pauses.histogram.iter().enumerate() {
-        if *pauses > 0 {
-            let (from, to) = ((1_u64 << class) as f64 / 1e3, (2_u64 << class) as f64 / 1e3);
-            let class = format!("pauses of {from:>8.3} to {to:>8.3} ms");
-            count(&class, *pauses as f64);
-        }
-    }
     if case.dirty_limit_bytes.is_some() {
         outcome.at_least(&of("smallest share"), race.shares.0, 0.8);
         outcome.at_most(&of("largest share"), race.shares.1, 1.2);

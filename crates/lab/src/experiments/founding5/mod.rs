@@ -21,10 +21,10 @@ use throughline_fileio::PageCache;
 use throughline_locks::{Rank, RwLock};
 
 use crate::callgrind;
-use crate::hollow::load_image;
 use crate::interleave::{Sample, Variant};
 use crate::kernel::{e2fsck, mke2fs};
 use crate::meter::Meter;
+use crate::modelled::load_image;
 use crate::outcome::{Outcome, ratios};
 use crate::streams::targets::{OpenFile, Opened};
 use crate::{Error, Result, Settings};

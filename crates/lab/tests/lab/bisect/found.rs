@@ -10,7 +10,7 @@ pub(super) fn assert_found(repository: &Repository, ran: &Ran, culprit: usize) {
     let answer = ran.json();
     assert_eq!(answer["verdict"], "commit", "{answer}");
     assert_eq!(
-        repository.place(&answer["culprit"]["id"]),
+        repository.place(&answer["suspects"][0]["id"]),
         culprit,
         "{answer}"
     );
@@ -245,7 +245,7 @@ fn without_a_difference_it_says_what_could_have_been_seen() {
         assert_eq!(ran.code, Some(4), "{}{}", ran.text(), ran.stderr);
         let answer = ran.json();
         assert_eq!(answer["verdict"], verdict, "{answer}");
-        let seen = answer["smallest_seen_percent"].as_f64().unwrap();
+        let seen = answer["trial"]["smallest_seen_percent"].as_f64().unwrap();
         assert!((0.3..5.0).contains(&seen), "{answer}");
         repository.assert_untouched();
     }
