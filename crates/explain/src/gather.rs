@@ -69,19 +69,14 @@ impl TimeCounts {
         let Some(histogram) = &self.histogram else {
             return Vec::new();
         };
-        let mut classes: Vec<(f64, u64)> = Vec::new();
-        let mut limit_ns = 1.0f64;
-        for value in histogram.iter_recorded() {
-            let ns = value.value_iterated_to();
-            while limit_ns < ns as f64 {
-                limit_ns *= 2f64.powf(0.25);
-            }
-            match classes.last_mut() {
-                Some(last) if last.0 == limit_ns / 1e3 => last.1 += value.count_at_value(),
-                _ => classes.push((limit_ns / 1e3, value.count_at_value())),
-            }
-        }
-        classes
+        let classes = histogram.iter_log(1, 2f64.powf(0.25));
+        let classes = classes.map(|one| {
+            (
+                us(one.value_iterated_to()),
+                one.count_since_last_iteration(),
+            )
+        });
+        classes.filter(|class| class.1 > 0).collect()
     }
 }
 

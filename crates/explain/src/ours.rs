@@ -34,18 +34,17 @@ struct State {
     series: String,
 }
 
-/// Nanoseconds since a start.
-struct Clock {
-    began: Instant,
-}
+/// The start of the time of an account.
+#[derive(Clone, Copy)]
+struct Clock(Instant);
 
 impl Clock {
-    /// The reading at an instant.
-    fn of(&self, at: Instant) -> u64 {
-        ns(at.saturating_duration_since(self.began))
+    /// Nanoseconds from the start to an instant.
+    fn of(self, at: Instant) -> u64 {
+        ns(at.saturating_duration_since(self.0))
     }
 
-    fn now(&self) -> u64 {
+    fn now(self) -> u64 {
         self.of(Instant::now())
     }
 }
@@ -107,7 +106,7 @@ impl Watched {
                 State {
                     accountant: Some(Accountant::default()),
                     calls: Calls::default(),
-                    clock: Clock { began },
+                    clock: Clock(began),
                     throttle: None,
                     series,
                 },

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::events::{Kind, Tracepoint, tracepoints};
 use super::format::Format;
-use super::pages::Header;
+use super::pages::records;
 use super::tracefs::Folder;
 use crate::{Error, Result};
 
@@ -23,7 +23,7 @@ pub(super) struct Instance {
     instances: Folder,
     name: String,
     folder: Folder,
-    header: Header,
+    page_bytes: usize,
     formats: HashMap<u16, (Tracepoint, Format)>,
     /// The name of each processor, and its pages.
     processors: Vec<(String, File)>,
@@ -58,10 +58,6 @@ fn cannot(what: &str) -> impl Fn(io::Error) -> Error + '_ {
 impl Instance {
     /// Creates an instance with its tracepoints enabled and recording off.
     pub(super) fn new(root: &Folder, setup: &Setup<'_>) -> Result<Instance> {
-        let header = root
-            .read("events/header_page")
-            .map_err(cannot("understand"))?;
-        let header = Header::parse(&header)?;
         let instances = root.folder("instances").map_err(cannot("set up"))?;
         let name = format!("{PREFIX}-{}-{}", std::process::id(), setup.name);
         instances.make(&name).map_err(cannot("set up"))?;
@@ -76,7 +72,7 @@ impl Instance {
             instances,
             name,
             folder,
-            header,
+            page_bytes: rustix::param::page_size(),
             formats: HashMap::new(),
             processors: Vec::new(),
             missing: Vec::new(),
@@ -103,7 +99,7 @@ impl Instance {
             && let Ok(kib) = text.trim().parse::<usize>()
         {
             let bytes = kib.saturating_mul(1024).min(1 << 20);
-            self.header.page_bytes = self.header.page_bytes.max(bytes);
+            self.page_bytes = self.page_bytes.max(bytes);
         }
         for point in tracepoints() {
             if (setup.wanted)(point.kind) {
@@ -161,7 +157,7 @@ impl Instance {
     /// Calls `each` with the events recorded since the last call. Returns whether there were any, and if some
     /// were left for the next call: all events before this time were read.
     pub(super) fn read(&mut self, mut each: impl FnMut(Raw<'_>)) -> Result<(bool, Option<u64>)> {
-        let mut page = vec![0; self.header.page_bytes];
+        let mut page = vec![0; self.page_bytes];
         let (mut any, mut up_to_ns) = (false, None::<u64>);
         for (_, file) in &mut self.processors {
             let mut last_ns = 0;
@@ -180,7 +176,7 @@ impl Instance {
                 };
                 pages += 1;
                 any = true;
-                self.header.records(&page[..len], |at_ns, bytes| {
+                records(&page[..len], |at_ns, bytes| {
                     last_ns = at_ns;
                     let id = bytes.first_chunk().map(|id| u16::from_ne_bytes(*id));
                     if let Some((point, format)) = id.and_then(|id| self.formats.get(&id)) {

@@ -23,7 +23,7 @@ use super::hammer::{Io, ONE_PROCESSOR, hammer, thread_counts};
 use crate::interleave::Variant;
 use crate::kernel::mke2fs;
 use crate::modelled::load_image;
-use crate::outcome::{Outcome, ratios};
+use crate::outcome::Outcome;
 use crate::tap::{Hollow, Tapped};
 use crate::{Result, Settings};
 
@@ -195,10 +195,8 @@ fn bars(outcome: &mut Outcome, counts: &[usize]) {
         for ours in [raw, file] {
             let title = format!("{ours}: {threads} threads / 1 thread");
             let (many, one) = (name(ours, threads), name(ours, 1));
-            match threads {
-                2 => ratios! { outcome; title => "rate", many, one, at_least 1.8; },
-                _ => ratios! { outcome; title => "rate", many, one; },
-            }
+            let limit = (threads == 2).then_some(1.8);
+            outcome.ratio_at_least(&title, "rate", (&many, &one), limit);
         }
         for (ours, other) in [
             (raw, "raw, sharded"),

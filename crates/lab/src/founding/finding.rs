@@ -127,14 +127,14 @@ fn ratio(over: Option<&Column>, under: Option<&Column>) -> Option<Ratio> {
 
 /// A ratio, with its interval if there is one.
 fn shown(ratio: Option<Ratio>) -> String {
-    match ratio {
-        None => "-".into(),
-        Some(r) if r.low == r.high => format!("{:.2}", r.value),
-        Some(r) => {
-            let digits = if r.value < 0.1 { 3 } else { 2 };
-            let of = |value: f64| format!("{value:.digits$}");
-            format!("{} [{}, {}]", of(r.value), of(r.low), of(r.high))
-        }
+    let Some(r) = ratio else {
+        return "-".into();
+    };
+    let digits = if r.value < 0.1 { 3 } else { 2 };
+    let of = |value: f64| format!("{value:.digits$}");
+    match r.low == r.high {
+        true => of(r.value),
+        false => format!("{} [{}, {}]", of(r.value), of(r.low), of(r.high)),
     }
 }
 
@@ -250,9 +250,9 @@ report 4: a large direct read gathered into one bio before anything is submitted
   claimed  first submit 2 ms -> 100 us; 32 MiB in 19 -> 17 ms
   claimed  512 MB read at 1900 -> 2000 MB/s (x 1.05)
   kernel   the kernel's O_DIRECT with the same call on the same file
-                                   old way  ours  kernel  ours / old way  ours / kernel
-  disk, 32 MiB read, MB/s             1000  2000    2000  2.00            1.00
-  model ufs-phone, first submit, us   2000  50.0       -  0.03            -
+                                     old way  ours  kernel  ours / old way  ours / kernel
+  disk, 32 MiB read, MB/s               1000  2000    2000  2.00            1.00
+  model ufs-phone, first submit, us     2000  50.0       -  0.025           -
   1 of 2 limits met
     met      2.000 >= 1.05  a limit that was reached
     NOT MET  3.000 <= 1  one that was not

@@ -43,16 +43,14 @@ pub enum System {
     Fuse2fs,
     /// Our server without a volume: files in memory. It ignores the image.
     Null,
-    /// The kernel's tmpfs. It ignores the image.
-    Memory,
 }
 
 impl System {
     /// Why it cannot be used here; `None` if it can.
     pub(crate) fn unavailable(&self) -> Option<String> {
         match self {
-            System::Kernel(_) | System::Memory if may_mount() => None,
-            System::Kernel(_) | System::Memory => Some(
+            System::Kernel(_) if may_mount() => None,
+            System::Kernel(_) => Some(
                 "it needs root and loop devices; any user can measure dir:PATH and mount:".into(),
             ),
             System::Ours | System::Null => mounted::unavailable(),
@@ -67,7 +65,6 @@ impl System {
             System::Ours => "throughline mount",
             System::Fuse2fs => "fuse2fs",
             System::Null => "throughline lab null",
-            System::Memory => "tmpfs",
         }
     }
 
@@ -75,7 +72,7 @@ impl System {
     pub(crate) fn fs_type(&self) -> &str {
         match self {
             System::Kernel(fs_type) => fs_type,
-            System::Ours | System::Fuse2fs | System::Null | System::Memory => "ext4",
+            System::Ours | System::Fuse2fs | System::Null => "ext4",
         }
     }
 
@@ -88,7 +85,6 @@ impl System {
     ) -> Result<Mounted> {
         let mut command = match self {
             System::Kernel(fs_type) => return Mounted::kernel(place, image, fs_type, options),
-            System::Memory => return Mounted::tmpfs(place),
             System::Ours | System::Null => crate::command::own()?,
             System::Fuse2fs => named("fuse2fs"),
         };
@@ -242,11 +238,8 @@ impl Session<'_> {
         mounted.unmount()
     }
 
-    /// Remounts with cold caches. A tmpfs stays as it is.
+    /// Remounts with cold caches.
     pub(crate) fn cold(&mut self, read_only: bool) -> Result<()> {
-        if self.contestant.system == System::Memory {
-            return Ok(());
-        }
         self.unmount()?;
         drop_cached(&self.bench.image())?;
         self.mount(read_only)

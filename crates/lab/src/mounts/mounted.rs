@@ -17,9 +17,9 @@ use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, StatxFlags};
 use tempfile::TempDir;
 
 use super::place::Place;
-use super::view::{Holder, View};
+use super::view::View;
 use crate::kernel::{run, search_path};
-use crate::meter::peak_memory_kib;
+use crate::meter::memory_kib;
 use crate::{Error, Result};
 
 /// Time limit for a server's first answer and for its exit: far more than a server needs, even on a busy
@@ -95,6 +95,7 @@ impl Mounted {
     }
 
     /// A new tmpfs, which needs no image and no loop device.
+    #[cfg(test)]
     pub(crate) fn tmpfs(place: At<'_>) -> Result<Mounted> {
         Mounted::by_kernel("tmpfs", "tmpfs", None, place)
     }
@@ -151,14 +152,14 @@ impl Mounted {
     fn detach(&mut self, point: TempDir, place: At<'_>) -> Result<()> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let root = fs::open(point.path(), flags, Mode::empty());
-        let holder = place.visible.then(Holder::new).transpose();
-        let path = point.path().to_string_lossy();
+        let path = point.path().to_string_lossy().into_owned();
+        let view = place.visible.then(|| View::new(point)).transpose();
         let detached = match rustix::process::geteuid().is_root() {
             true => run("umount", &["--lazy", &path]),
             false => run("fusermount3", &["-u", "-z", &path]),
         };
         self.root = Some(root.map_err(|e| Error::new(format!("the root of the mount: {e}")))?);
-        self.view = holder?.map(|holder| holder.view(point));
+        self.view = view?;
         detached.map(drop)
     }
 
@@ -198,7 +199,7 @@ impl Mounted {
     /// The server's peak memory so far; 0 without one, or if the kernel does not report it.
     pub(crate) fn peak_memory_kib(&self) -> u64 {
         let server = self.server.as_ref();
-        server.map_or(0, |(child, _)| peak_memory_kib(child.id()))
+        server.map_or(0, |(child, _)| memory_kib(child.id(), "VmHWM:"))
     }
 
     /// Unmounts. Returns once all data is durable and a server has exited. If that failed, the error contains
