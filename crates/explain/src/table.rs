@@ -1,5 +1,5 @@
-//! Accounts as a table: one column each, and a line for everything that any of them reports, ordered along the
-//! path from the program to the device.
+//! Accounts as a table: one column each, and a line for everything that any of them reports, ordered along
+//! the path from the program to the device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

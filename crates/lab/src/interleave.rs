@@ -36,8 +36,8 @@ impl Outcome {
     /// Runs every variant once without recording (warm-up), then in as many rounds as the user requested, or
     /// else `own_rounds`, and records the samples.
     ///
-    /// If [`Settings::progress`] ends the run, or a sample fails because of it, the samples before are kept, and
-    /// the outcome is marked as interrupted.
+    /// If [`Settings::progress`] ends the run, or a sample fails because of it, the samples before are kept,
+    /// and the outcome is marked as interrupted.
     ///
     /// # Errors
     /// Errors of the measurement, and those of `progress` before the first sample.

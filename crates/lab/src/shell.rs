@@ -344,8 +344,8 @@ impl Drop for Group {
     }
 }
 
-/// Ends what a killed run left running: the group recorded in `running`, if its first process was started with
-/// this `state`. The ID alone may have been reused.
+/// Ends what a killed run left running: the group recorded in `running`, if its first process was started
+/// with this `state`. The ID alone may have been reused.
 pub(crate) fn end_leftovers(running: &Path, state: &Path) {
     let noted = fs::read_to_string(running).unwrap_or_default();
     if let Some(pid) = noted.trim().parse().ok().and_then(Pid::from_raw) {

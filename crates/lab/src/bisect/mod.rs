@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, value_parser};
 use serde::{Deserialize, Serialize};
+use throughline_face::text::quote;
 
 use crate::percent::{better, percent};
 use crate::record::Better;
@@ -235,25 +236,18 @@ impl Bisection {
         })
     }
 
-    /// The directory of its state and logs.
-    pub fn folder(&self) -> &Path {
-        self.state.folder()
-    }
-
-    /// The number of pairs measured by earlier runs.
-    pub fn pairs_before(&self) -> usize {
-        self.state.all_pairs().count()
-    }
-
-    /// Whether an earlier run finished. Then [`Bisection::run`] gives the same answer without measuring
-    /// again.
-    pub fn has_ended(&self) -> bool {
-        self.state.has_ended()
-    }
-
-    /// When it started: RFC 3339.
-    pub fn began(&self) -> &str {
-        self.state.began()
+    /// What is known before it runs, in words.
+    pub fn known(&self) -> String {
+        let (began, folder) = (self.state.began(), quote(self.state.folder()));
+        match self.state.all_pairs().count() {
+            _ if self.state.has_ended() => format!(
+                "using the measurements of an earlier run (started {began}, {folder}); --restart discards them"
+            ),
+            0 => format!("logs and state are in {folder}"),
+            pairs => format!(
+                "continuing the bisection started {began}: {pairs} pairs are measured ({folder})"
+            ),
+        }
     }
 
     /// Runs the bisection. `now` returns the current time in RFC 3339.

@@ -47,7 +47,8 @@ pub(crate) struct Contestant {
 
 impl Contestant {
     /// All contestants that this user can mount on this machine. The others are noted in `outcome`. With
-    /// `null`, our mount with `small_files` and our server without a volume are among them, on each transport.
+    /// `null`, our mount with `small_files` and our server without a volume are among them, on each
+    /// transport.
     pub(crate) fn all(outcome: &mut Outcome, null: bool) -> Vec<Contestant> {
         let mut all = Vec::new();
         let mut add = |name, system, options| {

@@ -13,7 +13,6 @@ use crate::interrupt::Interrupt;
 use crate::output::note;
 use crate::problem::{Doing, Failure};
 use crate::progress::Progress;
-use crate::text::quote;
 
 /// Exit code: one of several commits made the change; those between could not be built or measured.
 const EXIT_SEVERAL: u8 = 3;
@@ -64,7 +63,7 @@ pub(crate) fn run(args: &BisectArgs, context: &mut Context) -> Result<(), Failur
         return bisection.abandon().doing(|| "cannot remove the bisection");
     }
     if !context.globals.quiet {
-        say_what_is_known(&bisection, context);
+        context.complaints.note(&bisection.known());
     }
     context.interrupt.arm()?;
     let shown = Shown {
@@ -82,24 +81,6 @@ pub(crate) fn run(args: &BisectArgs, context: &mut Context) -> Result<(), Failur
     }
     let outcome = outcome.doing(|| cannot)?;
     show(&outcome, context)
-}
-
-fn say_what_is_known(bisection: &Bisection, context: &Context) {
-    let (pairs, folder) = (bisection.pairs_before(), quote(bisection.folder()));
-    let began = bisection.began();
-    if bisection.has_ended() {
-        context.complaints.note(&format!(
-            "using the measurements of an earlier run (started {began}, {folder}); --restart discards them"
-        ));
-    } else if pairs > 0 {
-        context.complaints.note(&format!(
-            "continuing the bisection started {began}: {pairs} pairs are measured ({folder})"
-        ));
-    } else {
-        context
-            .complaints
-            .note(&format!("logs and state are in {folder}"));
-    }
 }
 
 /// The current time in RFC 3339.

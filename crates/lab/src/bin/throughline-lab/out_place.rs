@@ -85,7 +85,7 @@ impl OutPlace {
             self.file.set_len(0)?;
         }
         self.made = false;
-        Ok(Writer::to(self.file.try_clone()?, self.name(), head)?)
+        Writer::to(self.file.try_clone()?, self.name(), head)
     }
 
     /// Its name for messages.

@@ -5,7 +5,8 @@
 //!   are not on the target.
 //! - Files are created in a directory of their own, or in a file system made for the run. Both are removed at
 //!   the end. They are kept from round to round, so fio lays a file out once. A file or device that existed
-//!   before is opened read-only, unless the user allows otherwise ([`Plan::overwrite`](super::Plan::overwrite)).
+//!   before is opened read-only, unless the user allows otherwise
+//!   ([`Plan::overwrite`](super::Plan::overwrite)).
 
 mod job;
 mod results;
