@@ -152,15 +152,20 @@ impl Mounted {
     fn detach(&mut self, point: TempDir, place: At<'_>) -> Result<()> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let root = fs::open(point.path(), flags, Mode::empty());
-        let path = point.path().to_string_lossy().into_owned();
-        let view = place.visible.then(|| View::new(point)).transpose();
+        let path = point.path().to_string_lossy();
+        let view = place.visible.then(View::new).transpose();
         let detached = match rustix::process::geteuid().is_root() {
             true => run("umount", &["--lazy", &path]),
             false => run("fusermount3", &["-u", "-z", &path]),
         };
         self.root = Some(root.map_err(|e| Error::new(format!("the root of the mount: {e}")))?);
         self.view = view?;
-        detached.map(drop)
+        detached?;
+        // While something is mounted on it here, removing the directory would remove what is in it.
+        if let Some(view) = &mut self.view {
+            view.keep(point);
+        }
+        Ok(())
     }
 
     fn wait_mounted(&mut self, point: &Path) -> Result<()> {

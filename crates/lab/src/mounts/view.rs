@@ -30,12 +30,12 @@ pub(crate) struct View {
     holder: Child,
     /// Removed after the namespace: if a directory is removed, so is what other namespaces have mounted on
     /// it.
-    point: TempDir,
+    point: Option<TempDir>,
 }
 
 impl View {
-    /// Starts the process; what is mounted now at this point stays mounted in its namespace.
-    pub(crate) fn new(point: TempDir) -> Result<View> {
+    /// Starts the process; what is mounted now stays mounted in its namespace.
+    pub(crate) fn new() -> Result<View> {
         let mut command = named("unshare");
         command
             .args(["--mount", "--propagation", "private"])
@@ -45,6 +45,7 @@ impl View {
             .stdout(Stdio::piped());
         let failed = |e| Error::new(format!("no mount namespace by unshare: {e}"));
         let holder = command.spawn().map_err(failed)?;
+        let point = None;
         let mut view = View { holder, point };
         // The first byte comes from the new namespace.
         if let Some(stdout) = &mut view.holder.stdout {
@@ -53,9 +54,14 @@ impl View {
         Ok(view)
     }
 
+    /// Keeps the directory, whose mount it holds, and which is detached elsewhere.
+    pub(crate) fn keep(&mut self, point: TempDir) {
+        self.point = Some(point);
+    }
+
     /// The root of the mounted file system, for programs in the namespace.
     pub(crate) fn root(&self) -> &Path {
-        self.point.path()
+        self.point.as_ref().map_or(Path::new("/"), TempDir::path)
     }
 
     /// A command that runs `program` in the namespace.
