@@ -20,8 +20,6 @@ pub struct Account {
     pub asked: BTreeMap<String, Counted>,
     /// The part of these calls that reached the file system as direct I/O.
     pub direct: Counted,
-    /// Lookups of mappings from file to device, and the bytes they cover.
-    pub mappings: Counted,
     /// Bios by operation (`read`, `write`, `flush`, `discard`, `zero`) and content (`data`, `metadata`,
     /// `journal`), such as `write data`.
     pub bios: BTreeMap<String, Counted>,
@@ -39,10 +37,6 @@ pub struct Account {
     pub request_sizes: BTreeMap<String, Sizes>,
     /// Requests returned by the driver for another attempt.
     pub requeued: u64,
-    /// How often bios were held back for merging (plugged).
-    pub plugs: u64,
-    /// How often held bios were released (unplugged).
-    pub unplugs: u64,
     /// Microseconds from the start of the command to its first bio.
     pub first_bio_us: Option<f64>,
     /// Time from the start of a call to its first bio, for calls that caused one.
@@ -84,6 +78,10 @@ pub struct Counted {
 }
 
 impl Counted {
+    pub(super) fn new(count: u64, bytes: u64) -> Counted {
+        Counted { count, bytes }
+    }
+
     /// Adds one event.
     pub(super) fn add(&mut self, bytes: u64) {
         self.count += 1;
@@ -112,7 +110,7 @@ pub struct Times {
 }
 
 /// The number of I/Os in flight on the device.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Depth {
     /// The maximum of I/Os in flight.
     pub most: u64,
@@ -120,10 +118,6 @@ pub struct Depth {
     pub mean_busy: f64,
     /// The share of the command's duration with any I/O in flight, 0 to 1.
     pub busy: f64,
-    /// The width of a slot of `over_time`, microseconds.
-    pub slot_us: f64,
-    /// The mean per slot, from the start of the command.
-    pub over_time: Vec<f64>,
 }
 
 /// Reads through the page cache.
@@ -137,16 +131,4 @@ pub struct Cache {
     pub misses: u64,
     /// Bytes that readers loaded themselves.
     pub miss_bytes: u64,
-}
-
-impl Account {
-    /// Bios of every kind that carry data.
-    pub fn bios_with_data(&self) -> Counted {
-        let mut all = Counted::default();
-        for bios in self.bios.values().filter(|bios| bios.bytes > 0) {
-            all.count += bios.count;
-            all.bytes += bios.bytes;
-        }
-        all
-    }
 }

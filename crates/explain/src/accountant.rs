@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::account::{Account, Counted};
-use super::gather::{DepthOverTime, SizeCounts, TimeCounts, us};
+use super::gather::{InFlight, SizeCounts, TimeCounts, us};
 use crate::{Latencies, TraceEvent};
 
 /// Maximum number of trace events kept. Events beyond it are still counted.
@@ -35,7 +35,7 @@ pub(super) struct Accountant {
     first_submit: TimeCounts,
     waiting: TimeCounts,
     latency: BTreeMap<&'static str, TimeCounts>,
-    depth: DepthOverTime,
+    depth: InFlight,
     pauses: TimeCounts,
     waits: TimeCounts,
     commits: TimeCounts,

@@ -1,4 +1,4 @@
-//! Running totals while a command runs: sizes, times, and the queue depth over time, each in bounded memory.
+//! Running totals while a command runs: sizes, times, and the queue depth, each in bounded memory.
 
 use std::collections::BTreeMap;
 
@@ -69,19 +69,14 @@ impl TimeCounts {
         let Some(histogram) = &self.histogram else {
             return Vec::new();
         };
-        let mut classes: Vec<(f64, u64)> = Vec::new();
-        let mut limit_ns = 1.0f64;
-        for value in histogram.iter_recorded() {
-            let ns = value.value_iterated_to();
-            while limit_ns < ns as f64 {
-                limit_ns *= 2f64.powf(0.25);
-            }
-            match classes.last_mut() {
-                Some(last) if last.0 == limit_ns / 1e3 => last.1 += value.count_at_value(),
-                _ => classes.push((limit_ns / 1e3, value.count_at_value())),
-            }
-        }
-        classes
+        let classes = histogram.iter_log(1, 2f64.powf(0.25));
+        let classes = classes.map(|one| {
+            (
+                us(one.value_iterated_to()),
+                one.count_since_last_iteration(),
+            )
+        });
+        classes.filter(|class| class.1 > 0).collect()
     }
 }
 
@@ -89,14 +84,9 @@ pub(super) fn us(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
-/// Slots for a command's duration; when they are full, pairs are merged.
-const SLOTS: usize = 128;
-/// The initial width of a slot.
-const FIRST_SLOT_NS: u64 = 10_000;
-
-/// The number of I/Os in flight over time.
-#[derive(Debug)]
-pub(super) struct DepthOverTime {
+/// The number of I/Os in flight.
+#[derive(Debug, Default)]
+pub(super) struct InFlight {
     now: u64,
     most: u64,
     /// The sums below cover the time up to this point.
@@ -104,25 +94,9 @@ pub(super) struct DepthOverTime {
     busy_ns: u64,
     /// Sum of I/Os in flight times nanoseconds.
     area: u128,
-    slot_ns: u64,
-    slots: Vec<u128>,
 }
 
-impl Default for DepthOverTime {
-    fn default() -> Self {
-        Self {
-            now: 0,
-            most: 0,
-            at_ns: 0,
-            busy_ns: 0,
-            area: 0,
-            slot_ns: FIRST_SLOT_NS,
-            slots: Vec::new(),
-        }
-    }
-}
-
-impl DepthOverTime {
+impl InFlight {
     /// One more I/O is in flight from `at_ns`, counted from the start of the command. Times may be slightly
     /// out of order.
     pub(super) fn more(&mut self, at_ns: u64) {
@@ -138,41 +112,21 @@ impl DepthOverTime {
     }
 
     fn pass(&mut self, to_ns: u64) {
-        while to_ns / self.slot_ns >= SLOTS as u64 {
-            self.slots = self.slots.chunks(2).map(|pair| pair.iter().sum()).collect();
-            self.slot_ns *= 2;
+        let spent_ns = to_ns.saturating_sub(self.at_ns);
+        if self.now > 0 {
+            self.busy_ns += spent_ns;
         }
-        while self.at_ns < to_ns {
-            let slot = self.at_ns / self.slot_ns;
-            let end = (slot + 1).saturating_mul(self.slot_ns).min(to_ns);
-            let spent = end - self.at_ns;
-            let slot = slot as usize;
-            if self.slots.len() <= slot {
-                self.slots.resize(slot + 1, 0);
-            }
-            let area = u128::from(spent) * u128::from(self.now);
-            self.slots[slot] += area;
-            self.area += area;
-            self.busy_ns += if self.now > 0 { spent } else { 0 };
-            self.at_ns = end;
-        }
+        self.area += u128::from(spent_ns) * u128::from(self.now);
+        self.at_ns += spent_ns;
     }
 
     /// The result, up to `end_ns`.
     pub(super) fn depth(&mut self, end_ns: u64) -> Depth {
         self.pass(end_ns);
-        let end_ns = end_ns.max(self.at_ns).max(1);
-        let slots = self.slots.iter().enumerate().map(|(slot, area)| {
-            let begin = slot as u64 * self.slot_ns;
-            let width = self.slot_ns.min(end_ns.saturating_sub(begin)).max(1);
-            *area as f64 / width as f64
-        });
         Depth {
             most: self.most,
             mean_busy: self.area as f64 / self.busy_ns.max(1) as f64,
-            busy: self.busy_ns as f64 / end_ns as f64,
-            slot_us: us(self.slot_ns),
-            over_time: slots.collect(),
+            busy: self.busy_ns as f64 / self.at_ns.max(1) as f64,
         }
     }
 }
@@ -210,19 +164,16 @@ mod tests {
 
     #[test]
     fn depth_is_a_mean_over_time() {
-        let mut depth = DepthOverTime::default();
+        let mut depth = InFlight::default();
         depth.more(0);
         depth.more(10_000);
         depth.less(20_000);
         depth.less(20_000);
         let seen = depth.depth(40_000);
         assert_eq!((seen.most, seen.busy, seen.mean_busy), (2, 0.5, 1.5));
-        assert_eq!(seen.over_time[..3], [1.0, 2.0, 0.0]);
-        // After hours, the number of slots is the same.
         depth.more(3_600_000_000_000);
         depth.less(7_200_000_000_000);
         let seen = depth.depth(7_200_000_000_000);
-        assert!(seen.over_time.len() <= SLOTS);
         assert!((seen.busy - 0.5).abs() < 1e-6);
         // An event that arrives late, for example from another processor, is accepted.
         depth.more(5);

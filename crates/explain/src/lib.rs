@@ -18,7 +18,6 @@ mod gather;
 pub mod kernel;
 pub mod ours;
 pub mod record;
-mod rows;
 mod table;
 pub mod text;
 mod trace;
@@ -27,16 +26,16 @@ use std::fmt;
 
 pub use account::{Account, Cache, Counted, Depth, Sizes, Times};
 pub use accountant::Explained;
-pub use rows::{Line, Section, sections};
 pub use table::table;
 pub use trace::{Latencies, TraceEvent};
 
-/// Why the kernel could not be traced, or a record not be read or written.
+/// Why the kernel could not be traced, a record not be read or written, or an experiment not run.
 #[derive(Debug)]
 pub struct Error(String);
 
 impl Error {
-    fn new(message: impl Into<String>) -> Error {
+    /// An error with this message.
+    pub fn new(message: impl Into<String>) -> Error {
         Error(message.into())
     }
 }
@@ -49,17 +48,23 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-impl From<serde_json::Error> for Error {
-    fn from(error: serde_json::Error) -> Error {
-        Error(error.to_string())
-    }
+/// Converts errors of the lower crates, keeping their messages.
+macro_rules! from_below {
+    ($($error:ty),*) => {
+        $(impl From<$error> for Error {
+            fn from(error: $error) -> Error {
+                Error(error.to_string())
+            }
+        })*
+    };
 }
-
-impl From<std::io::Error> for Error {
-    fn from(error: std::io::Error) -> Error {
-        Error(error.to_string())
-    }
-}
+from_below!(
+    std::io::Error,
+    rustix::io::Errno,
+    serde_json::Error,
+    throughline::Error,
+    throughline_fileio::Error
+);
 
 /// This crate's result type.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,11 +1,7 @@
 //! What our engine did. A listener observes a volume from opening to closing.
 
-use std::cell::Cell;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,25 +29,22 @@ struct State {
     accountant: Option<Accountant>,
     calls: Calls,
     clock: Clock,
-    /// Bios in flight, by operation and first byte.
-    on_device: HashMap<(&'static str, u64), u32>,
     /// Subscribes to its throttle's events.
     throttle: Option<throttle::Subscription>,
     series: String,
 }
 
-/// Nanoseconds since a start.
-struct Clock {
-    began: Instant,
-}
+/// The start of the time of an account.
+#[derive(Clone, Copy)]
+struct Clock(Instant);
 
 impl Clock {
-    /// The reading at an instant.
-    fn of(&self, at: Instant) -> u64 {
-        ns(at.saturating_duration_since(self.began))
+    /// Nanoseconds from the start to an instant.
+    fn of(self, at: Instant) -> u64 {
+        ns(at.saturating_duration_since(self.0))
     }
 
-    fn now(&self) -> u64 {
+    fn now(self) -> u64 {
         self.of(Instant::now())
     }
 }
@@ -113,8 +106,7 @@ impl Watched {
                 State {
                     accountant: Some(Accountant::default()),
                     calls: Calls::default(),
-                    clock: Clock { began },
-                    on_device: HashMap::new(),
+                    clock: Clock(began),
                     throttle: None,
                     series,
                 },
@@ -200,42 +192,18 @@ impl Watched {
     }
 
     fn submitted(&self, bio: &BioInfo, opened_at: Instant, submitted_at: Instant) {
-        let io = io_of(bio);
         let kind = match bio.purpose {
             Purpose::Metadata => "metadata",
             Purpose::Journal => "journal",
             _ => "data",
         };
-        let by = by();
-        let mut state = self.state.lock();
-        let state = &mut *state;
-        let Some(accountant) = &mut state.accountant else {
-            return;
-        };
-        let at_ns = state.clock.of(submitted_at);
-        let opened_ns = state.clock.of(opened_at);
-        let call = state.calls.first_bio(this_thread());
-        accountant.bio(opened_ns, io, kind, by, call);
-        accountant.waited_for_queue(at_ns.saturating_sub(opened_ns));
-        accountant.begins(at_ns, io);
-        let key = (io.op, io.offset_bytes);
-        *state.on_device.entry(key).or_default() += 1;
-    }
-
-    fn completed(&self, io: Io, took_ns: u64, ok: bool) {
-        let mut state = self.state.lock();
-        let state = &mut *state;
-        // An I/O that started before tracing is unknown.
-        let Entry::Occupied(mut waiting) = state.on_device.entry((io.op, io.offset_bytes)) else {
-            return;
-        };
-        match waiting.get() {
-            1 => drop(waiting.remove()),
-            _ => *waiting.get_mut() -= 1,
-        }
-        if let Some(accountant) = &mut state.accountant {
-            accountant.completes(state.clock.now(), io, took_ns, ok);
-        }
+        self.with_state(|accountant, calls, clock| {
+            let (io, at_ns, opened_ns) = (io_of(bio), clock.of(submitted_at), clock.of(opened_at));
+            let call = calls.first_bio(this_thread());
+            accountant.bio(opened_ns, io, kind, by(), call);
+            accountant.waited_for_queue(at_ns.saturating_sub(opened_ns));
+            accountant.begins(at_ns, io);
+        });
     }
 }
 
@@ -252,7 +220,9 @@ impl Listener for Watched {
                 service_time,
                 ok,
                 ..
-            } => self.completed(io_of(bio), ns(*service_time), *ok),
+            } => self.with_state(|accountant, _, clock| {
+                accountant.completes(clock.now(), io_of(bio), ns(*service_time), *ok);
+            }),
             Event::Split {
                 offset_bytes,
                 reason,
@@ -326,14 +296,10 @@ fn by() -> &'static str {
 
 /// A number unique to this thread.
 fn this_thread() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    thread_local! {
-        static NUMBER: Cell<u64> = const { Cell::new(0) };
-    }
-    NUMBER.with(|number| {
-        if number.get() == 0 {
-            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        number.get()
-    })
+    u64::from(
+        rustix::thread::gettid()
+            .as_raw_nonzero()
+            .get()
+            .unsigned_abs(),
+    )
 }

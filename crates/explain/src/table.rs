@@ -1,119 +1,56 @@
-//! Accounts as a table: one column each, and a line for everything that any of them reports.
+//! Accounts as a table: one column each, and a line for everything that any of them reports, ordered along
+//! the path from the program to the device.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::ops::Range;
 
-use super::account::Account;
-use super::rows::{Section, printable, sections};
+use super::account::{Account, Counted, Sizes, Times};
+use crate::text::{aligned, bytes as size, micros as duration};
 
-/// Maximum width of the table. Further columns go below the others, but two are always side by side.
-const MAX_WIDTH: usize = 160;
+/// The groups of lines, in order.
+const GROUPS: &[&str] = &[
+    "time",
+    "requested",
+    "page cache",
+    "writers",
+    "write-back",
+    "journal",
+    "bios",
+    "read bio sizes",
+    "write bio sizes",
+    "bios submitted by",
+    "bio splits by reason",
+    "bios merged",
+    "requests",
+    "read request sizes",
+    "write request sizes",
+    "submission times",
+    "device",
+];
+
+/// Sizes listed one per line; if there are more, they are grouped into classes.
+const MAX_SIZE_ROWS: usize = 8;
 
 /// The table. `colours` highlights group headings for a terminal.
 pub fn table(accounts: &[&Account], colours: bool) -> String {
-    let sections = sections(accounts);
-    let names: Vec<String> = accounts
-        .iter()
-        .map(|account| printable(&account.series))
-        .collect();
-    let lines = || sections.iter().flat_map(|section| &section.lines);
-    let widest = |texts: &mut dyn Iterator<Item = &str>| {
-        texts.map(|text| text.chars().count()).max().unwrap_or(0)
-    };
-    let name_width = 2 + widest(&mut lines().map(|line| line.name.as_str()));
-    let width = |column: usize| {
-        let texts = lines().filter_map(|line| line.texts[column].as_deref());
-        widest(&mut texts.chain([names[column].as_str()]))
-    };
-    let widths: Vec<usize> = (0..names.len()).map(width).collect();
-    let mut out = String::new();
-    for columns in abreast(&widths, name_width) {
-        if columns.start > 0 {
-            out.push('\n');
-        }
-        let page = Page {
-            names: &names[columns.clone()],
-            widths: &widths[columns.clone()],
-            name_width,
-            colours,
-        };
-        page.put(&mut out, &sections, columns.start);
+    let mut table = Table::default();
+    for (column, account) in accounts.iter().enumerate() {
+        table.column = column;
+        table.heads.push(printable(&account.series));
+        table.add(account);
     }
-    put_notes(&mut out, accounts);
-    out
-}
-
-/// The ranges of columns shown side by side.
-fn abreast(widths: &[usize], name_width: usize) -> Vec<Range<usize>> {
-    let mut pages: Vec<Range<usize>> = Vec::new();
-    let mut used = 0;
-    for (column, width) in widths.iter().enumerate() {
-        used += 2 + width;
-        match pages.last_mut() {
-            Some(page) if page.len() < 2 || used <= MAX_WIDTH => page.end = column + 1,
-            _ => {
-                pages.push(column..column + 1);
-                used = name_width + 2 + width;
-            }
-        }
+    table.sizes("write-back", accounts, |one| Some(&one.writeback_sizes));
+    for op in ["read", "write"] {
+        let bios = format!("{op} bio sizes");
+        table.sizes(&bios, accounts, |one| one.bio_sizes.get(op));
+        let requests = format!("{op} request sizes");
+        table.sizes(&requests, accounts, |one| one.request_sizes.get(op));
     }
-    pages
-}
-
-/// Columns shown side by side.
-struct Page<'t> {
-    names: &'t [String],
-    widths: &'t [usize],
-    name_width: usize,
-    colours: bool,
-}
-
-impl Page<'_> {
-    /// Writes these columns, the first of which is number `first`.
-    fn put(&self, out: &mut String, sections: &[Section], first: usize) {
-        self.line(out, "", self.names.iter().map(String::as_str));
-        for section in sections {
-            let cells = first..first + self.names.len();
-            let mut lines = section
-                .lines
-                .iter()
-                .filter(|line| line.texts[cells.clone()].iter().any(Option::is_some))
-                .peekable();
-            if lines.peek().is_none() {
-                continue;
-            }
-            match self.colours {
-                true => drop(writeln!(out, "\x1b[1m{}\x1b[0m", section.name)),
-                false => drop(writeln!(out, "{}", section.name)),
-            }
-            for line in lines {
-                let texts = line.texts[cells.clone()].iter();
-                let texts = texts.map(|text| text.as_deref().unwrap_or("-"));
-                self.line(out, &format!("  {}", line.name), texts);
-            }
-        }
-    }
-
-    fn line<'c>(&self, out: &mut String, name: &str, cells: impl Iterator<Item = &'c str>) {
-        let mut line = format!("{name:<0$}", self.name_width);
-        for (cell, width) in cells.zip(self.widths) {
-            let _ = write!(line, "  {cell:<width$}");
-        }
-        let _ = writeln!(out, "{}", line.trim_end());
-    }
-}
-
-fn put_notes(out: &mut String, accounts: &[&Account]) {
-    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let mut out = table.text(colours);
+    let mut seen = BTreeSet::new();
     for note in accounts.iter().flat_map(|account| &account.notes) {
         if seen.insert(note) {
-            let whose = accounts
-                .iter()
-                .filter(|account| account.notes.contains(note));
-            let whose: BTreeSet<String> = whose.map(|account| printable(&account.series)).collect();
-            let whose: Vec<String> = whose.into_iter().collect();
-            let _ = writeln!(out, "note ({}): {}", whose.join(", "), printable(note));
+            let _ = writeln!(out, "note: {}", printable(note));
         }
     }
     for account in accounts.iter().filter(|account| account.lost_events > 0) {
@@ -124,6 +61,164 @@ fn put_notes(out: &mut String, accounts: &[&Account]) {
             printable(&account.series),
             account.lost_events
         );
+    }
+    out
+}
+
+/// The text without control characters.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+#[derive(Default)]
+struct Table {
+    heads: Vec<String>,
+    /// The column that entries are added to.
+    column: usize,
+    /// The entries of each line by column. A line has its group's place, its own place in it, and its name.
+    lines: BTreeMap<(usize, u64, String), BTreeMap<usize, String>>,
+}
+
+impl Table {
+    fn add(&mut self, account: &Account) {
+        self.push("time", "elapsed", duration(account.wall_us));
+        if let Some(us) = account.first_bio_us {
+            self.push("time", "to the first bio", duration(us));
+        }
+        self.counted("requested", &account.asked);
+        self.one("requested", "direct I/O", &account.direct);
+        if let Some(cache) = account.cache {
+            let (hits, misses) = (cache.hits, cache.misses);
+            self.one("page cache", "hits", &Counted::new(hits, cache.hit_bytes));
+            self.one(
+                "page cache",
+                "misses",
+                &Counted::new(misses, cache.miss_bytes),
+            );
+        }
+        self.times("writers", "pauses", &account.pauses);
+        self.times("writers", "waits at the limit", &account.waits);
+        self.one("write-back", "pieces", &account.writeback);
+        self.times("journal", "commits", &account.commits);
+        self.counted("bios", &account.bios);
+        self.plain("bios submitted by", &account.submitted_by);
+        self.plain("bio splits by reason", &account.splits);
+        self.plain("bios merged", &account.merges);
+        self.counted("requests", &account.requests);
+        self.one("requests", "requeued", &Counted::new(account.requeued, 0));
+        self.times("submission times", "first bio", &account.first_submit);
+        self.times("submission times", "bio to queue", &account.waiting);
+        for (op, times) in &account.latency {
+            self.times("device", op, times);
+        }
+        self.one("device", "FAILED", &Counted::new(account.failed, 0));
+        let depth = &account.depth;
+        if depth.most > 0 {
+            let text = format!(
+                "{}, {:.1} while busy, busy {:.0} % of the time",
+                depth.most,
+                depth.mean_busy,
+                depth.busy * 100.0
+            );
+            self.at("device", 1, "depth", text);
+        }
+    }
+
+    fn push(&mut self, group: &str, name: &str, text: String) {
+        self.at(group, 0, name, text);
+    }
+
+    /// Adds an entry with an explicit place in its group. Other entries are ordered by name.
+    fn at(&mut self, group: &str, place: u64, name: &str, text: String) {
+        let group = GROUPS.iter().position(|one| *one == group).unwrap_or(0);
+        let line = self.lines.entry((group, place, printable(name)));
+        line.or_default().insert(self.column, printable(&text));
+    }
+
+    fn one(&mut self, group: &str, name: &str, what: &Counted) {
+        match (what.count, what.bytes) {
+            (0, _) => {}
+            (count, 0) => self.push(group, name, count.to_string()),
+            (count, bytes) => self.push(group, name, format!("{count} of {}", size(bytes))),
+        }
+    }
+
+    fn counted(&mut self, group: &str, all: &BTreeMap<String, Counted>) {
+        for (name, what) in all {
+            self.one(group, name, what);
+        }
+    }
+
+    fn plain(&mut self, group: &str, all: &BTreeMap<String, u64>) {
+        for (name, count) in all {
+            self.push(group, name, count.to_string());
+        }
+    }
+
+    fn times(&mut self, group: &str, name: &str, times: &Times) {
+        if times.count > 0 {
+            let text = format!(
+                "{}: median {}, 99 % {}, longest {}",
+                times.count,
+                duration(times.p50_us),
+                duration(times.p99_us),
+                duration(times.max_us)
+            );
+            self.push(group, name, text);
+        }
+    }
+
+    /// Sizes one by one, or in classes if any column has too many.
+    fn sizes(
+        &mut self,
+        group: &str,
+        accounts: &[&Account],
+        of: impl Fn(&Account) -> Option<&Sizes>,
+    ) {
+        let columns = || accounts.iter().map(|account| of(account));
+        let few = columns()
+            .flatten()
+            .all(|sizes| sizes.len() <= MAX_SIZE_ROWS);
+        for (column, sizes) in columns().enumerate() {
+            let mut classes: BTreeMap<u64, u64> = BTreeMap::new();
+            for (bytes, count) in sizes.into_iter().flatten() {
+                let class = match few {
+                    true => *bytes,
+                    false => bytes.checked_next_power_of_two().unwrap_or(u64::MAX),
+                };
+                *classes.entry(class).or_default() += count;
+            }
+            self.column = column;
+            for (class, count) in classes {
+                let to = if few { "" } else { "to " };
+                self.at(
+                    group,
+                    class,
+                    &format!("{to}{}", size(class)),
+                    count.to_string(),
+                );
+            }
+        }
+    }
+
+    fn text(&self, colours: bool) -> String {
+        let mut rows = vec![vec![String::new()]];
+        rows[0].extend(self.heads.iter().cloned());
+        let mut last = None;
+        for ((group, _, name), texts) in &self.lines {
+            if last.replace(group) != Some(group) {
+                rows.push(vec![GROUPS[*group].to_owned()]);
+            }
+            let text = |column| texts.get(&column).map_or("-", String::as_str).to_owned();
+            let cells = (0..self.heads.len()).map(text);
+            rows.push([format!("  {name}")].into_iter().chain(cells).collect());
+        }
+        let lines = rows.iter().zip(aligned(&rows, 0..0));
+        let line = |(row, line): (&Vec<String>, String)| match colours && row.len() == 1 {
+            true => format!("\x1b[1m{line}\x1b[0m\n"),
+            false => line + "\n",
+        };
+        lines.map(line).collect()
     }
 }
 
@@ -171,20 +266,6 @@ mod tests {
         assert_eq!(line("1 MiB"), "1 MiB 4 1");
         assert_eq!(line("size target"), "size target 3 -");
         assert!(text.contains("5 EVENTS WERE LOST"), "{text}");
-    }
-
-    #[test]
-    fn many_columns_go_on_below() {
-        assert_eq!(abreast(&[100, 100, 10, 40, 300], 20), [0..2, 2..4, 4..5]);
-        assert!(abreast(&[], 20).is_empty());
-        let names: Vec<String> = (0..8).map(|n| format!("variant {n} of many")).collect();
-        let mut accounts: Vec<Account> = names.iter().map(|name| account(name, &[])).collect();
-        accounts[7].merges.insert("in the plug".into(), 3);
-        let text = table(&accounts.iter().collect::<Vec<_>>(), false);
-        assert!(text.lines().all(|line| line.chars().count() <= MAX_WIDTH));
-        assert!(names.iter().all(|name| text.matches(name).count() == 1));
-        let heads: Vec<&str> = text.lines().filter(|line| *line == "bios merged").collect();
-        assert_eq!(heads.len(), 1, "only where there is something: {text}");
     }
 
     #[test]

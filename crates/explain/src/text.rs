@@ -1,5 +1,7 @@
 //! Formatting of figures: four significant digits, units, and only characters that every mail reader shows.
 
+use std::ops::Range;
+
 /// A figure with four significant digits.
 pub fn figure(value: f64) -> String {
     let magnitude = value.abs();
@@ -48,6 +50,29 @@ pub fn micros(us: f64) -> String {
         m if m < 1e6 => format!("{} ms", short(us / 1e3)),
         _ => format!("{} s", short(us / 1e6)),
     }
+}
+
+/// Rows of cells as lines, with two spaces between columns, each as wide as its widest cell. The columns
+/// `right` are aligned to the right.
+pub fn aligned(rows: &[Vec<String>], right: Range<usize>) -> Vec<String> {
+    let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column| {
+        cells(column)
+            .map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let padded = row.iter().zip(&widths).enumerate();
+        let padded = padded.map(|(column, (cell, width))| match right.contains(&column) {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:<width$}"),
+        });
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
 }
 
 #[cfg(test)]

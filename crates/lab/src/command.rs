@@ -10,7 +10,7 @@ use rustix::fs::{Advice, fadvise};
 use throughline_face::arguments::{PROGRAM, beside};
 
 use crate::kernel::search_path;
-use crate::meter::{Meter, Spent, peak_memory_kib};
+use crate::meter::{Meter, Spent, memory_kib};
 use crate::{Error, Result};
 
 /// Runs a command to its end and discards its output. Returns what it took, and its peak memory in MiB, read
@@ -27,7 +27,7 @@ pub(crate) fn discarded(command: &mut Command) -> Result<(Spent, f64)> {
         let peak = scope.spawn(|| {
             let mut peak_kib = 0;
             while !ended.load(Ordering::Relaxed) {
-                peak_kib = peak_memory_kib(process).max(peak_kib);
+                peak_kib = memory_kib(process, "VmHWM:").max(peak_kib);
                 std::thread::sleep(EVERY);
             }
             peak_kib

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::record::{Better, Record};
-use crate::rounds::{self, Entry, Measured, Run, Subjects, Taken, Terms};
+use crate::rounds::{Measured, Open, Run, Taken};
 use crate::shell::{Ended, figure, timed};
-use crate::workload::{TargetKind, TargetSpec};
+use crate::workload::{Plan, TargetKind, TargetSpec, check};
 use crate::{Error, Result};
 
 /// The quantity for a command's wall time.
@@ -27,32 +27,13 @@ pub const FIGURE: &str = "figure";
 /// Time limit. A command that takes longer counts as hung.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// How to run the commands.
-pub struct Plan<'a> {
-    /// The commands; the others are compared with the first.
-    pub targets: &'a [TargetSpec],
-    /// Set if each command prints a number above 0 as the last line of its standard output, with the
-    /// direction that is better; it is recorded as [`FIGURE`].
-    pub figure: Option<Better>,
-    /// Parameters common to all runs.
-    pub terms: &'a Terms<'a>,
-}
-
-/// Runs the commands. `keep` receives every entry as it is produced. Returns the whole record.
-///
-/// # Errors
-/// If a target is not a command, if a command cannot be run or fails (with the end of its output), and errors
-/// of `keep`. Everything measured before was passed to `keep`.
-pub fn run(plan: &Plan<'_>, keep: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<Record> {
-    let labels = rounds::labels(plan.targets.iter().map(TargetSpec::label))?;
-    let mut commands = Commands {
-        plan,
-        labels,
-        commands: plan.targets.iter().map(command).collect::<Result<_>>()?,
-    };
-    let head = rounds::head("commands", plan.terms, commands.settings());
-    let mut run = Run::begin(plan.terms, plan.targets.len(), head, keep)?;
-    let ended = run.rounds(&mut commands)?;
+/// Runs the commands of the targets, which have these labels.
+pub(crate) fn run(plan: &Plan<'_>, labels: Vec<String>, open: &mut Open<'_>) -> Result<Record> {
+    let commands: Vec<_> = plan.targets.iter().map(command).collect::<Result<_>>()?;
+    let fact = |(line, dir): &(String, PathBuf)| json!({"command": line, "directory": dir});
+    let facts = commands.iter().map(fact).collect();
+    let mut run = Run::begin(plan, "commands", labels, facts, BTreeMap::new(), open)?;
+    let ended = run.rounds(&mut |which| measure(plan, &commands[which]))?;
     run.end(ended)
 }
 
@@ -76,60 +57,31 @@ fn command(target: &TargetSpec) -> Result<(String, PathBuf)> {
     Ok((line.clone(), found.ok_or_else(missing)?))
 }
 
-struct Commands<'a> {
-    plan: &'a Plan<'a>,
-    labels: Vec<String>,
-    commands: Vec<(String, PathBuf)>,
-}
-
-impl Commands<'_> {
-    fn settings(&self) -> BTreeMap<String, Value> {
-        let fact = |(label, (line, dir)): (&String, &(String, PathBuf))| {
-            let fact = json!({"command": line, "directory": dir.display().to_string()});
-            (label.clone(), fact)
-        };
-        let facts: serde_json::Map<String, Value> =
-            self.labels.iter().zip(&self.commands).map(fact).collect();
-        BTreeMap::from([("targets".to_owned(), Value::Object(facts))])
+fn measure(plan: &Plan<'_>, (line, dir): &(String, PathBuf)) -> Result<Option<Taken>> {
+    let interrupted = plan.terms.interrupted;
+    let before = cpu_of_children();
+    let (ended, took) = match timed(line, dir, LONGEST, &|| check(interrupted)) {
+        Err(_) if interrupted() => return Ok(None),
+        timed => timed?,
+    };
+    let cpu = cpu_of_children().saturating_sub(before);
+    let printed = match ended {
+        Ended::Well(text) => text,
+        Ended::Badly(_) if interrupted() => return Ok(None),
+        Ended::Badly(how) => return Err(Error::new(format!("the command {how}"))),
+    };
+    let mut values = vec![
+        Measured::new(TIME, "s", Better::Lower, took.as_secs_f64()),
+        Measured::new("cpu", "s", Better::Lower, cpu.as_secs_f64()),
+    ];
+    if let Some(better) = plan.figure {
+        let value = figure(&printed).map_err(Error::new)?;
+        values.push(Measured::new(FIGURE, "", better, value));
     }
-}
-
-impl Subjects for Commands<'_> {
-    fn labels(&self) -> &[String] {
-        &self.labels
-    }
-
-    fn measure(&mut self, which: usize, _turn: u32) -> Result<Option<Taken>> {
-        let (line, dir) = &self.commands[which];
-        let interrupted = self.plan.terms.interrupted;
-        let check = || match interrupted() {
-            true => Err(Error::new("interrupted")),
-            false => Ok(()),
-        };
-        let before = cpu_of_children();
-        let (ended, took) = match timed(line, dir, LONGEST, &check) {
-            Err(_) if interrupted() => return Ok(None),
-            timed => timed?,
-        };
-        let cpu = cpu_of_children().saturating_sub(before);
-        let printed = match ended {
-            Ended::Well(text) => text,
-            Ended::Badly(_) if interrupted() => return Ok(None),
-            Ended::Badly(how) => return Err(Error::new(format!("the command {how}"))),
-        };
-        let mut values = vec![
-            Measured::new(TIME, "s", Better::Lower, took.as_secs_f64()),
-            Measured::new("cpu", "s", Better::Lower, cpu.as_secs_f64()),
-        ];
-        if let Some(better) = self.plan.figure {
-            let value = figure(&printed).map_err(Error::new)?;
-            values.push(Measured::new(FIGURE, "", better, value));
-        }
-        Ok(Some(Taken {
-            values,
-            latencies: Vec::new(),
-        }))
-    }
+    Ok(Some(Taken {
+        values,
+        latencies: Vec::new(),
+    }))
 }
 
 /// User and system time of all reaped child processes; 0 if the system does not report it.
@@ -146,7 +98,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::rounds::Asked;
+    use crate::rounds::{Asked, Terms};
     use crate::stats::Until;
 
     /// Runs these commands for this many rounds.
@@ -155,7 +107,6 @@ mod tests {
         let targets: Vec<TargetSpec> = lines.iter().map(spec).collect::<Result<_>>()?;
         let done = Cell::new(0);
         let terms = Terms {
-            warm_up: 1,
             rounds,
             seed: 3,
             asked,
@@ -167,11 +118,14 @@ mod tests {
             },
         };
         let plan = Plan {
+            job: None,
             targets: &targets,
             figure,
+            dir: Path::new("."),
+            overwrite: false,
             terms: &terms,
         };
-        run(&plan, &mut |_| Ok(()))
+        crate::workload::run(&plan, &mut |_| Ok(None))
     }
 
     fn asked(quantity: &str, until: Option<Until>) -> Asked {

@@ -1,11 +1,8 @@
 //! Runs variants interleaved: one sample of each per round, in a new random order each time. So a slow minute
 //! of the machine, and the effects of a variant on the next one, affect all of them alike.
 
-use std::collections::BTreeMap;
-
 use crate::outcome::Outcome;
 use crate::rounds::Order;
-use crate::stats::{Rounds, effects_of_order};
 use crate::{Result, Settings};
 
 /// Quantities of one sample: name, unit, value.
@@ -39,8 +36,8 @@ impl Outcome {
     /// Runs every variant once without recording (warm-up), then in as many rounds as the user requested, or
     /// else `own_rounds`, and records the samples.
     ///
-    /// If [`Settings::progress`] ends the run after the first round, or during a sample, which then fails,
-    /// the samples before are kept, and the outcome is marked as interrupted.
+    /// If [`Settings::progress`] ends the run, or a sample fails because of it, the samples before are kept,
+    /// and the outcome is marked as interrupted.
     ///
     /// # Errors
     /// Errors of the measurement, and those of `progress` before the first sample.
@@ -52,43 +49,24 @@ impl Outcome {
     ) -> Result<()> {
         let rounds = settings.rounds.unwrap_or(own_rounds);
         let mut variants = variants.into();
-        let first = self.is_empty();
         let mut order = Order::new(SEED, variants.len());
-        let mut in_order: BTreeMap<&str, Rounds> = BTreeMap::new();
-        'rounds: for round in 0..=rounds {
+        for round in 0..=rounds {
             for which in order.next_round() {
-                if let Err(ended) = (settings.progress)(round, rounds) {
-                    if round < 2 && first {
-                        return Err(ended);
-                    }
-                    self.interrupted = true;
-                    break 'rounds;
-                }
                 let variant = &mut variants[which];
-                let sample = (variant.measure)();
-                let sample = match sample {
+                let go_on = || (settings.progress)(round, rounds);
+                let sample = match go_on().and_then(|()| (variant.measure)()) {
                     // What was interrupted ends with an error of any kind.
-                    Err(_)
-                        if (round > 1 || !first) && (settings.progress)(round, rounds).is_err() =>
-                    {
+                    Err(_) if !self.is_empty() && go_on().is_err() => {
                         self.interrupted = true;
-                        break 'rounds;
+                        return Ok(());
                     }
                     sample => sample?,
                 };
-                if round == 0 {
-                    continue;
-                }
-                for one in sample {
-                    let rounds = in_order.entry(one.0).or_default();
-                    rounds.resize(round, Vec::new());
-                    rounds[round - 1].push((which, one.2));
+                // The first round is a warm-up.
+                for one in sample.into_iter().filter(|_| round > 0) {
                     self.sample(&variant.name, one);
                 }
             }
-        }
-        for effect in effects_of_order(&in_order) {
-            self.note(effect);
         }
         Ok(())
     }
@@ -156,7 +134,7 @@ mod tests {
 
     #[test]
     fn samples_before_an_interruption_are_kept() {
-        for nothing_yet in 0..4 {
+        for nothing_yet in 0..3 {
             assert!(interrupted_at(nothing_yet).is_err(), "{nothing_yet}");
         }
         let some = interrupted_at(5).expect("one round and a sample");

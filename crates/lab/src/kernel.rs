@@ -1,19 +1,12 @@
-//! The kernel's own file systems, for comparison: on an image on a loop device with direct-io=on.
-//!
-//! Invariant: nothing is left behind, even after SIGKILL. The mount is detached lazily as soon as its root is
-//! open, and the loop device detaches after its last user.
+//! Programs of the system, those of e2fsprogs among them.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use rustix::fs::{self, Access, Mode, OFlags};
+use rustix::fs::{self, Access};
 
-use crate::mounts::place::Place;
-use crate::mounts::server::At;
-use crate::mounts::view::{Holder, View};
 use crate::{Error, Result};
 
 /// Whether this process may mount: it is root, and there are loop devices.
@@ -114,93 +107,4 @@ pub(crate) fn mkfs(fs_type: &str, image: &Path, more: &[&str]) -> Result<String>
 /// Runs `e2fsck -fn`: an error if the image is not clean.
 pub(crate) fn e2fsck(image: &Path) -> Result<()> {
     run("e2fsck", &["-fn", &image.to_string_lossy()]).map(drop)
-}
-
-/// A file system of the kernel on an image. It is not visible in the mount tree. It exists as long as this
-/// value and the files opened through it.
-pub(crate) struct LoopMount {
-    /// Dropped before the root.
-    view: Option<View>,
-    root: OwnedFd,
-}
-
-impl LoopMount {
-    /// Mounts the file system of this type on `image`, with these options of `mount`.
-    pub(crate) fn new(image: &Path, fs_type: &str, options: Option<&str>) -> Result<LoopMount> {
-        let hidden = At {
-            scratch: &std::env::temp_dir(),
-            visible: false,
-        };
-        LoopMount::at(hidden, image, fs_type, options)
-    }
-
-    /// The same, at this place.
-    pub(crate) fn at(
-        place: At<'_>,
-        image: &Path,
-        fs_type: &str,
-        options: Option<&str>,
-    ) -> Result<LoopMount> {
-        let device = run(
-            "losetup",
-            &[
-                "--find",
-                "--show",
-                "--direct-io=on",
-                &image.to_string_lossy(),
-            ],
-        )?
-        .trim()
-        .to_owned();
-        let mounted = LoopMount::on_device(&device, fs_type, options, place);
-        // While the device has a user, this makes it detach after the last one. Otherwise it detaches at
-        // once.
-        let detached = run("losetup", &["--detach", &device]);
-        let mounted = mounted?;
-        detached.map(|_| mounted)
-    }
-
-    /// Mounts a new tmpfs, which needs no image and no loop device.
-    pub(crate) fn tmpfs(place: At<'_>) -> Result<LoopMount> {
-        LoopMount::on_device("tmpfs", "tmpfs", None, place)
-    }
-
-    fn on_device(
-        device: &str,
-        fs_type: &str,
-        options: Option<&str>,
-        place: At<'_>,
-    ) -> Result<LoopMount> {
-        let point = tempfile::tempdir_in(place.scratch)
-            .map_err(|e| Error::new(format!("cannot make a mount point: {e}")))?;
-        let point_path = point.path().to_string_lossy().into_owned();
-        let mut arguments = vec!["-t", fs_type];
-        arguments.extend(options.iter().flat_map(|options| ["-o", options]));
-        arguments.extend([device, &point_path]);
-        run("mount", &arguments)?;
-        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        let root = fs::open(point.path(), flags, Mode::empty())
-            .map_err(|e| Error::new(format!("the root of {device}: {e}")));
-        let holder = place.visible.then(Holder::new).transpose();
-        run("umount", &["--lazy", &point_path])?;
-        Ok(LoopMount {
-            view: holder?.map(|holder| holder.view(point)),
-            root: root?,
-        })
-    }
-
-    /// The root of the file system.
-    pub(crate) fn root(&self) -> Place<'_> {
-        Place::new(self.root.as_fd())
-    }
-
-    /// The path of the file system, if one was asked for.
-    pub(crate) fn view(&self) -> Option<&View> {
-        self.view.as_ref()
-    }
-
-    /// Writes back the dirty data of this file system, and of no other.
-    pub(crate) fn sync(&self) -> Result<()> {
-        fs::syncfs(&self.root).map_err(|e| Error::new(format!("syncfs: {e}")))
-    }
 }

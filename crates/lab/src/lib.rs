@@ -13,80 +13,31 @@ pub mod commands;
 pub mod compare;
 mod experiments;
 pub mod founding;
-mod hollow;
 mod interleave;
 mod kernel;
 mod meter;
 mod modelled;
 mod mounts;
 mod outcome;
-mod probe;
+pub mod percent;
 pub mod record;
 pub mod report;
 pub mod rounds;
 mod shell;
 pub mod stats;
 mod streams;
+mod tap;
 mod warm;
 pub mod workload;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use throughline::{OpenOptions, Volume};
 use throughline_device::EngineChoice;
-use throughline_face::problem::Problem;
 
 pub use experiments::{EXPERIMENTS, Experiment, alone, find};
 pub use stats::{Judgement, Question, Summary, Verdict};
-
-/// Why an experiment could not run.
-#[derive(Debug)]
-pub struct Error(String);
-
-impl Error {
-    /// Creates an error with this message.
-    pub fn new(message: impl Into<String>) -> Error {
-        Error(message.into())
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Error {}
-
-/// Converts errors of the lower crates, keeping their messages.
-macro_rules! from_below {
-    ($($error:ty),* $(,)?) => {
-        $(impl From<$error> for Error {
-            fn from(error: $error) -> Error {
-                Error(error.to_string())
-            }
-        })*
-    };
-}
-from_below!(
-    std::io::Error,
-    rustix::io::Errno,
-    serde_json::Error,
-    throughline::Error,
-    throughline_block::Error,
-    throughline_explain::Error,
-    throughline_fileio::Error,
-);
-
-impl From<Error> for Problem {
-    fn from(error: Error) -> Problem {
-        Problem::new(error.to_string())
-    }
-}
-
-/// The lab's result type.
-pub type Result<T> = std::result::Result<T, Error>;
+pub use throughline_explain::{Error, Result};
 
 /// Called with the number of completed rounds or samples and their total. An error ends the experiment.
 pub type Progress<'a> = dyn Fn(usize, usize) -> Result<()> + 'a;

@@ -86,10 +86,11 @@ fn machine_busy() -> Duration {
     Duration::from_secs_f64(busy as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// The peak memory of a process so far; 0 if the kernel does not report it, as for one that has ended.
-pub(crate) fn peak_memory_kib(process: u32) -> u64 {
+/// The memory of a process: its peak so far (`VmHWM:`), or what it has now (`VmRSS:`). 0 if the kernel does
+/// not report it, as for one that has ended.
+pub(crate) fn memory_kib(process: u32, which: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(which));
     line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok())
         .unwrap_or(0)
 }

@@ -1,13 +1,36 @@
-//! Device models in experiments.
+//! Device models and memory in experiments.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throughline_device::BlockDevice;
+use throughline_device::{BlockDevice, MemoryDevice, Op, Segment, scope};
 use throughline_models::{Clock, ModelDevice, find};
 
 use crate::meter::Spent;
 use crate::{Error, Result};
+
+/// Loads an image file into a memory device.
+pub(crate) fn load_image(image: &Path) -> Result<MemoryDevice> {
+    let content = std::fs::read(image)?;
+    let device = MemoryDevice::new(content.len() as u64);
+    let mut queue = device.open_queue()?;
+    let mut done = Vec::new();
+    scope(&mut *queue, |scope| {
+        for (number, chunk) in content.chunks(1 << 20).enumerate() {
+            scope.submit(
+                number as u64,
+                Op::Write,
+                (number << 20) as u64,
+                [Segment::Write(chunk)],
+                false,
+            );
+            scope.reap(1, &mut done);
+        }
+    });
+    done.into_iter().try_for_each(|d| d.result)?;
+    Ok(device)
+}
 
 /// Opens the device model with this name, over this content, or none.
 pub(crate) fn open(name: &str, content: Option<Arc<dyn BlockDevice>>) -> Result<ModelDevice> {

@@ -97,6 +97,20 @@ impl Outcome {
         Some(ratio)
     }
 
+    /// Computes a ratio, and records its lower limit, if there is one.
+    pub(crate) fn ratio_at_least(
+        &mut self,
+        name: &str,
+        quantity: &str,
+        (over, under): (&str, &str),
+        limit: Option<f64>,
+    ) {
+        let ratio = self.ratio(name, quantity, over, under);
+        if let (Some(ratio), Some(limit)) = (ratio, limit) {
+            self.at_least(name, ratio.value, limit);
+        }
+    }
+
     /// Records a lower limit: `value` ≥ `target`.
     pub(crate) fn at_least(&mut self, name: &str, value: f64, target: f64) {
         self.bar(name, value, target, true);

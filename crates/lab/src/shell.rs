@@ -75,7 +75,7 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
-    /// Runs a program with minimal overhead.
+    /// Runs a program with minimal overhead. Its output goes to unnamed files.
     ///
     /// # Errors
     /// If it cannot be run at all, and errors of `check`.
@@ -85,16 +85,20 @@ impl Finished {
         limit: Duration,
         check: &dyn Fn() -> Result<()>,
     ) -> Result<Finished> {
-        let file = || {
-            tempfile::tempfile().map_err(|e| {
-                let folder = std::env::temp_dir();
-                Error::new(format!("cannot write in {}: {e}", folder.display()))
-            })
-        };
-        let (stdout, stderr) = (file()?, file()?);
+        let temporary = std::env::temp_dir();
+        let output = (unnamed_in(&temporary)?, unnamed_in(&temporary)?);
+        Finished::with(command, dir, limit, check, output)
+    }
+
+    fn with(
+        command: Command,
+        dir: &Path,
+        limit: Duration,
+        check: &dyn Fn() -> Result<()>,
+        (stdout, stderr): (File, File),
+    ) -> Result<Finished> {
         let began = Instant::now();
-        let mut group = Group::of(command, dir, (&stdout, &stderr))?;
-        let status = group.wait(limit, check)?;
+        let status = Group::of(command, dir, (&stdout, &stderr))?.wait(limit, check)?;
         Ok(Finished {
             status,
             stdout,
@@ -105,11 +109,20 @@ impl Finished {
 
     /// How it failed; `None` if its exit status was 0.
     pub(crate) fn failure(&self, limit: Duration) -> Option<String> {
-        match self.status {
-            Some(status) if status.success() => None,
-            status => Some(how(status, limit)),
-        }
+        let status = self.status.map(|status| (status.code(), status.signal()));
+        Some(match status {
+            Some((Some(0), _)) => return None,
+            Some((Some(code), _)) => format!("ended with {code}"),
+            Some((None, Some(signal))) => format!("ended by signal {signal}"),
+            Some((None, None)) => "ended badly".to_owned(),
+            None => format!("did not end within {} s", limit.as_secs()),
+        })
     }
+}
+
+fn unnamed_in(folder: &Path) -> Result<File> {
+    tempfile::tempfile_in(folder)
+        .map_err(|e| Error::new(format!("cannot write in {}: {e}", folder.display())))
 }
 
 /// Runs a command line. The second value is its duration.
@@ -150,19 +163,14 @@ impl Shell<'_> {
             .map_err(of_log)?;
         writeln!(log, "$ {}", self.line).map_err(of_log)?;
         let folder = self.running.parent().unwrap_or(self.dir);
-        let mut stdout = tempfile::tempfile_in(folder)
-            .map_err(|e| Error::new(format!("cannot write in {}: {e}", folder.display())))?;
-        let mut group = self.spawn(&stdout, &log)?;
-        let began = Instant::now();
-        let status = group.wait(self.limit, self.check)?;
-        let text = tail(&mut stdout)?;
+        let output = (unnamed_in(folder)?, log.try_clone()?);
+        let finished = Finished::with(self.command(), self.dir, self.limit, self.check, output);
+        let mut finished = finished?;
+        let text = tail(&mut finished.stdout)?;
         log.write_all(text.as_bytes()).map_err(of_log)?;
-        let how = match status {
-            Some(status) if status.success() => {
-                writeln!(log, "[ended well after {:.1?}]", began.elapsed()).map_err(of_log)?;
-                return Ok(Ended::Well(text));
-            }
-            status => how(status, self.limit),
+        let Some(how) = finished.failure(self.limit) else {
+            writeln!(log, "[ended well after {:.1?}]", finished.took).map_err(of_log)?;
+            return Ok(Ended::Well(text));
         };
         writeln!(log, "[{how}]").map_err(of_log)?;
         for disk in [folder, &std::env::temp_dir()] {
@@ -172,7 +180,7 @@ impl Shell<'_> {
         Ok(Ended::Badly(format!("{how}{}", shown(&tail(&mut log)?))))
     }
 
-    fn spawn(&self, stdout: &File, log: &File) -> Result<Group> {
+    fn command(&self) -> Command {
         let mut command = named("sh");
         // The outer shell records its process group before the command runs.
         command
@@ -185,7 +193,7 @@ impl Shell<'_> {
         for (name, value) in &self.variables {
             command.env(name, value);
         }
-        Group::of(command, self.dir, (stdout, log))
+        command
     }
 }
 
@@ -238,16 +246,6 @@ pub(crate) fn figure(text: &str) -> std::result::Result<f64, String> {
             "the measurement's last line must be a number alone; it printed:{}",
             shown(text)
         )),
-    }
-}
-
-/// How a failed command ended. If `status` is `None`, it exceeded `limit`.
-fn how(status: Option<ExitStatus>, limit: Duration) -> String {
-    match status.map(|status| (status.code(), status.signal())) {
-        Some((Some(code), _)) => format!("ended with {code}"),
-        Some((None, Some(signal))) => format!("ended by signal {signal}"),
-        Some((None, None)) => "ended badly".to_owned(),
-        None => format!("did not end within {} s", limit.as_secs()),
     }
 }
 
@@ -346,38 +344,23 @@ impl Drop for Group {
     }
 }
 
-/// Ends what a killed run left running: the group recorded in `running`, if one of its processes was started
+/// Ends what a killed run left running: the group recorded in `running`, if its first process was started
 /// with this `state`. The ID alone may have been reused.
 pub(crate) fn end_leftovers(running: &Path, state: &Path) {
     let noted = fs::read_to_string(running).unwrap_or_default();
-    let Some(pid) = noted.trim().parse().ok().and_then(Pid::from_raw) else {
-        return;
-    };
-    let mut variable = format!("{STATE_VARIABLE}=").into_bytes();
-    variable.extend_from_slice(state.as_os_str().as_encoded_bytes());
-    let ours = |process: &Path| {
-        let environment = fs::read(process.join("environ")).unwrap_or_default();
-        group_of(process) == Some(pid.as_raw_nonzero().get())
-            && environment
-                .split(|byte| *byte == 0)
-                .any(|one| one == variable)
-    };
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    if processes
-        .map(|entry| entry.path())
-        .any(|process| ours(&process))
-    {
-        let _ = kill_process_group(pid, Signal::KILL);
+    if let Some(pid) = noted.trim().parse().ok().and_then(Pid::from_raw) {
+        let mut variable = format!("{STATE_VARIABLE}=").into_bytes();
+        variable.extend_from_slice(state.as_os_str().as_encoded_bytes());
+        let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
+        let environment = environment.unwrap_or_default();
+        if environment
+            .split(|byte| *byte == 0)
+            .any(|one| one == variable)
+        {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
     }
     let _ = fs::remove_file(running);
-}
-
-/// The process group of a process, given its directory in `/proc`.
-fn group_of(process: &Path) -> Option<i32> {
-    let stat = fs::read_to_string(process.join("stat")).ok()?;
-    // The fields follow the name, which may contain any character: state, parent, group.
-    let (_, behind) = stat.rsplit_once(')')?;
-    behind.split_whitespace().nth(2)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -18,8 +18,6 @@ pub(super) enum Kind {
     /// A request completed. The number is its error, 0 for none.
     Complete,
     Requeue,
-    Plug,
-    Unplug,
     /// The thread dirtied pages of a file.
     Dirty,
     /// A writer paused. The number is the duration in nanoseconds.
@@ -28,8 +26,6 @@ pub(super) enum Kind {
     Chunk,
     /// Direct I/O. The number is its bytes.
     DirectIo,
-    /// A mapping was looked up. The number is its bytes.
-    Mapping,
     /// A commit. The number is that of the transaction.
     CommitBegins,
     CommitEnds,
@@ -85,13 +81,10 @@ const POINTS: &[(Kind, &str, &str, &str)] = points! {
     Issue,                     "block/block_rq_issue",                "dev",  "";
     Complete,                  "block/block_rq_complete",             "dev",  "error";
     Requeue,                   "block/block_rq_requeue",              "dev",  "";
-    Plug,                      "block/block_plug",                    "",     "";
-    Unplug,                    "block/block_unplug",                  "",     "";
     Dirty,                     "writeback/writeback_mark_inode_dirty", "name", "flags";
     Pause,                     "writeback/balance_dirty_pages",       "bdi",  "pause";
     Chunk,                     "writeback/writeback_single_inode",    "name", "wrote";
     DirectIo,                  "iomap/iomap_dio_rw_begin",            "dev",  "count";
-    Mapping,                   "iomap/iomap_iter_dstmap",             "dev",  "length";
     CommitBegins,              "jbd2/jbd2_start_commit",              "dev",  "transaction";
     CommitEnds,                "jbd2/jbd2_end_commit",                "dev",  "transaction";
     Fork,                      "sched/sched_process_fork",            "",     "child_pid";
@@ -131,7 +124,7 @@ pub(super) fn tracepoints() -> Vec<Tracepoint> {
 }
 
 /// What happened, when, and on which thread.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Seen {
     /// The time by the monotonic clock.
     pub(super) at_ns: u64,
@@ -143,36 +136,19 @@ pub(super) struct Seen {
     pub(super) io: Io,
     /// The content of a bio.
     pub(super) purpose: &'static str,
-    pub(super) by: Name,
+    /// The kind of thread: see [`kind_of_thread`].
+    pub(super) by: String,
     /// See [`Kind`].
     pub(super) number: u64,
 }
 
-/// A thread's name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Name([u8; 16]);
-
-impl Name {
-    fn new(text: &[u8]) -> Name {
-        let mut name = [0; 16];
-        let len = text.len().min(name.len());
-        name[..len].copy_from_slice(&text[..len]);
-        Name(name)
-    }
-
-    /// The name without the part that distinguishes threads of one kind: `kworker/u8:3` gives `kworker`. A
-    /// journal thread's name keeps the device.
-    pub(super) fn kind(&self) -> String {
-        let text = self.0.split(|byte| *byte == 0).next().unwrap_or_default();
-        let text = String::from_utf8_lossy(text);
-        match text.split_once('/') {
-            Some((kind, _)) if kind != "jbd2" => kind.to_owned(),
-            _ => text.chars().filter(|c| !c.is_control()).collect(),
-        }
-    }
-
-    fn is_journal(&self) -> bool {
-        self.0.starts_with(b"jbd2/")
+/// A thread's name without the part that distinguishes threads of one kind: `kworker/u8:3` gives `kworker`. A
+/// journal thread's name keeps the device.
+fn kind_of_thread(name: &[u8]) -> String {
+    let text = String::from_utf8_lossy(name);
+    match text.split_once('/') {
+        Some((kind, _)) if kind != "jbd2" => kind.to_owned(),
+        _ => text.chars().filter(|c| !c.is_control()).collect(),
     }
 }
 
@@ -207,7 +183,7 @@ pub(super) fn decode(raw: &Raw<'_>) -> Option<Seen> {
         _ => value,
     };
     let text = |name| format.text(bytes, name);
-    let by = Name::new(text("comm").unwrap_or_default());
+    let by = text("comm").unwrap_or_default();
     let is_metadata = text("rwbs").is_some_and(|rwbs| rwbs.contains(&b'M'));
     Some(Seen {
         at_ns: raw.at_ns,
@@ -216,11 +192,11 @@ pub(super) fn decode(raw: &Raw<'_>) -> Option<Seen> {
         dev,
         io: if kind.has_io() { io(raw)? } else { NO_IO },
         purpose: match is_metadata {
-            _ if by.is_journal() => "journal",
+            _ if by.starts_with(b"jbd2/") => "journal",
             true => "metadata",
             false => "data",
         },
-        by,
+        by: kind_of_thread(by),
         number: value,
     })
 }
@@ -297,7 +273,7 @@ mod tests {
         let seen = seen(&record()).expect("a bio");
         assert_eq!((seen.at_ns, seen.thread), (5, 4242));
         assert_eq!(
-            (seen.dev, seen.purpose, seen.by.kind().as_str()),
+            (seen.dev, seen.purpose, seen.by.as_str()),
             (Some(Dev(7 << 20)), "data", "dd")
         );
         assert_eq!(
@@ -329,8 +305,8 @@ mod tests {
 
     #[test]
     fn threads_are_named_by_their_kind() {
-        assert_eq!(Name::new(b"kworker/u8:3+flush").kind(), "kworker");
-        assert_eq!(Name::new(b"jbd2/loop0-8").kind(), "jbd2/loop0-8");
-        assert_eq!(Name::new(b"a\x1b[31mb").kind(), "a[31mb");
+        assert_eq!(kind_of_thread(b"kworker/u8:3+flush"), "kworker");
+        assert_eq!(kind_of_thread(b"jbd2/loop0-8"), "jbd2/loop0-8");
+        assert_eq!(kind_of_thread(b"a\x1b[31mb"), "a[31mb");
     }
 }

@@ -15,13 +15,13 @@ pub(super) struct Field {
 /// The layout of a tracepoint's record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Format {
-    /// Its number in this kernel; 0 for the page header.
+    /// Its number in this kernel.
     pub(super) id: u16,
     fields: Vec<(String, Field)>,
 }
 
 impl Format {
-    /// Parses a `format` file, or `header_page`.
+    /// Parses a `format` file.
     pub(super) fn parse(text: &str) -> Result<Format> {
         let mut format = Format::default();
         for line in text.lines() {

@@ -6,10 +6,11 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
+use std::path::Path;
 
 use super::events::{Kind, Tracepoint, tracepoints};
 use super::format::Format;
-use super::pages::Header;
+use super::pages::records;
 use super::tracefs::Folder;
 use crate::{Error, Result};
 
@@ -22,16 +23,12 @@ pub(super) struct Instance {
     instances: Folder,
     name: String,
     folder: Folder,
-    header: Header,
+    page_bytes: usize,
     formats: HashMap<u16, (Tracepoint, Format)>,
-    processors: Vec<Processor>,
+    /// The name of each processor, and its pages.
+    processors: Vec<(String, File)>,
     /// Tracepoints missing from this kernel.
     pub(super) missing: Vec<String>,
-}
-
-struct Processor {
-    number: String,
-    pages: File,
 }
 
 /// A trace record: its tracepoint, its time in nanoseconds of the monotonic clock, and its bytes.
@@ -61,14 +58,8 @@ fn cannot(what: &str) -> impl Fn(io::Error) -> Error + '_ {
 impl Instance {
     /// Creates an instance with its tracepoints enabled and recording off.
     pub(super) fn new(root: &Folder, setup: &Setup<'_>) -> Result<Instance> {
-        let header = root
-            .read("events/header_page")
-            .map_err(cannot("understand"))?;
-        let header = Header::parse(&header)?;
         let instances = root.folder("instances").map_err(cannot("set up"))?;
-        let pid = std::process::id();
-        let born = born(pid).unwrap_or_default();
-        let name = format!("{PREFIX}-{pid}-{born}-{}", setup.name);
+        let name = format!("{PREFIX}-{}-{}", std::process::id(), setup.name);
         instances.make(&name).map_err(cannot("set up"))?;
         let folder = match instances.folder(&name) {
             Ok(folder) => folder,
@@ -81,7 +72,7 @@ impl Instance {
             instances,
             name,
             folder,
-            header,
+            page_bytes: rustix::param::page_size(),
             formats: HashMap::new(),
             processors: Vec::new(),
             missing: Vec::new(),
@@ -108,27 +99,19 @@ impl Instance {
             && let Ok(kib) = text.trim().parse::<usize>()
         {
             let bytes = kib.saturating_mul(1024).min(1 << 20);
-            self.header.page_bytes = self.header.page_bytes.max(bytes);
+            self.page_bytes = self.page_bytes.max(bytes);
         }
         for point in tracepoints() {
             if (setup.wanted)(point.kind) {
                 self.enable(point, setup.filters)?;
             }
         }
-        let opened = (|| -> io::Result<Vec<Processor>> {
-            let mut processors = Vec::new();
-            for name in self.folder.folder("per_cpu")?.names()? {
-                let pages = self
-                    .folder
-                    .stream(&format!("per_cpu/{name}/trace_pipe_raw"))?;
-                processors.push(Processor {
-                    number: name,
-                    pages,
-                });
-            }
-            Ok(processors)
-        })();
-        self.processors = opened.map_err(cannot("read"))?;
+        let processors = self.folder.folder("per_cpu").and_then(|all| all.names());
+        for name in processors.map_err(cannot("read"))? {
+            let file = format!("per_cpu/{name}/trace_pipe_raw");
+            let pages = self.folder.stream(&file).map_err(cannot("read"))?;
+            self.processors.push((name, pages));
+        }
         Ok(())
     }
 
@@ -171,20 +154,20 @@ impl Instance {
             .map_err(cannot("start"))
     }
 
-    /// Calls `each` with the events recorded since the last call. Under load, some events are left for the
-    /// next call.
-    pub(super) fn read(&mut self, mut each: impl FnMut(Raw<'_>)) -> Result<Drained> {
-        let mut page = vec![0; self.header.page_bytes];
-        let mut drained = Drained::default();
-        for processor in &mut self.processors {
-            let mut last_ns = None;
+    /// Calls `each` with the events recorded since the last call. Returns whether there were any, and if some
+    /// were left for the next call: all events before this time were read.
+    pub(super) fn read(&mut self, mut each: impl FnMut(Raw<'_>)) -> Result<(bool, Option<u64>)> {
+        let mut page = vec![0; self.page_bytes];
+        let (mut any, mut up_to_ns) = (false, None::<u64>);
+        for (_, file) in &mut self.processors {
+            let mut last_ns = 0;
             let mut pages = 0;
             loop {
                 if pages == MAX_PAGES_AT_ONCE {
-                    drained.limit(last_ns.unwrap_or(0));
+                    up_to_ns = Some(up_to_ns.map_or(last_ns, |known| known.min(last_ns)));
                     break;
                 }
-                let len = match processor.pages.read(&mut page) {
+                let len = match file.read(&mut page) {
                     Ok(0) => break,
                     Ok(len) => len,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -192,9 +175,9 @@ impl Instance {
                     Err(error) => return Err(cannot("read")(error)),
                 };
                 pages += 1;
-                drained.any = true;
-                self.header.records(&page[..len], |at_ns, bytes| {
-                    last_ns = Some(at_ns);
+                any = true;
+                records(&page[..len], |at_ns, bytes| {
+                    last_ns = at_ns;
                     let id = bytes.first_chunk().map(|id| u16::from_ne_bytes(*id));
                     if let Some((point, format)) = id.and_then(|id| self.formats.get(&id)) {
                         each(Raw {
@@ -207,31 +190,16 @@ impl Instance {
                 });
             }
         }
-        Ok(drained)
+        Ok((any, up_to_ns))
     }
 
     /// Events dropped because the buffers were full.
     pub(super) fn lost(&self) -> u64 {
-        let each = self.processors.iter().map(|processor| {
-            let stats = format!("per_cpu/{}/stats", processor.number);
+        let each = self.processors.iter().map(|(name, _)| {
+            let stats = format!("per_cpu/{name}/stats");
             lost_of(&self.folder.read(&stats).unwrap_or_default())
         });
         each.sum()
-    }
-}
-
-/// The result of reading an instance.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Drained {
-    /// Whether there were any pages.
-    pub(super) any: bool,
-    /// If pages are left: all events before this time were read. `None` if everything was read.
-    pub(super) up_to_ns: Option<u64>,
-}
-
-impl Drained {
-    fn limit(&mut self, at_ns: u64) {
-        self.up_to_ns = Some(self.up_to_ns.map_or(at_ns, |known| known.min(at_ns)));
     }
 }
 
@@ -263,57 +231,20 @@ pub(super) fn remove_left_over(root: &Folder) {
         return;
     };
     for name in instances.names().unwrap_or_default() {
-        if is_left_over(&name, born) {
+        let mut parts = name.split('-');
+        let is_ours = parts.next() == Some(PREFIX);
+        let pid = parts.next().and_then(|pid| pid.parse::<u32>().ok());
+        let is_dead = |pid: u32| !Path::new(&format!("/proc/{pid}")).exists();
+        if pid.is_some_and(|pid| is_ours && (pid == std::process::id() || is_dead(pid))) {
             // An instance in use from another PID namespace stays: the kernel refuses to remove it.
             let _ = instances.remove(&name);
         }
     }
 }
 
-fn is_left_over(name: &str, born: impl Fn(u32) -> Option<u64>) -> bool {
-    let mut parts = name.split('-');
-    if parts.next() != Some(PREFIX) {
-        return false;
-    }
-    let pid = parts.next().and_then(|pid| pid.parse().ok());
-    let since = parts.next().and_then(|born| born.parse().ok());
-    match (pid, since, parts.next()) {
-        (Some(pid), Some(since), Some(_)) => born(pid) != Some(since),
-        _ => false,
-    }
-}
-
-/// The start time of a process, in clock ticks since boot; `None` if there is no such process.
-fn born(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The fields follow the name, which may contain any character.
-    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_what_a_dead_process_left_is_left_over() {
-        let born = |pid| (pid == 7).then_some(100);
-        assert!(
-            is_left_over("throughline-8-100-io", born),
-            "no such process"
-        );
-        assert!(
-            is_left_over("throughline-7-99-io", born),
-            "the PID was reused"
-        );
-        assert!(
-            !is_left_over("throughline-7-100-io", born),
-            "the process exists"
-        );
-        assert!(!is_left_over("throughline-x-1-io", born));
-        assert!(!is_left_over("throughline-8-100", born));
-        assert!(!is_left_over("foo", born));
-        assert!(super::born(std::process::id()).is_some());
-    }
 
     #[test]
     fn lost_events_are_summed() {

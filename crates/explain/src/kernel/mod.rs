@@ -8,11 +8,11 @@
 mod devices;
 mod events;
 mod format;
-#[cfg(test)]
-mod hostile;
 mod instance;
 mod pages;
 mod router;
+#[cfg(test)]
+mod tests;
 mod tracefs;
 
 use std::ffi::OsString;
@@ -26,7 +26,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use self::devices::Dev;
 use self::events::{Kind, Seen, decode};
-use self::instance::{Drained, Instance, Setup};
+use self::instance::{Instance, Setup};
 use self::router::Router;
 use super::accountant::Explained;
 use crate::{Error, Result};
@@ -206,14 +206,13 @@ impl Trace {
         let pending = &mut self.pending;
         let mut each = |raw: instance::Raw<'_>| pending.extend(decode(&raw));
         let (a, b) = (self.calls.read(&mut each)?, self.io.read(&mut each)?);
-        let up_to = |drained: Drained| drained.up_to_ns.unwrap_or(complete);
-        let limit = up_to(a).min(up_to(b)).min(complete);
+        let limit = [a.1, b.1].into_iter().flatten().fold(complete, u64::min);
         self.pending.sort_by_key(|seen| seen.at_ns);
         let ready = self.pending.partition_point(|seen| seen.at_ns < limit);
         for seen in self.pending.drain(..ready) {
             router.take(&seen);
         }
-        Ok(a.any || b.any)
+        Ok(a.0 || b.0)
     }
 
     /// Passes on the rest.
@@ -266,18 +265,4 @@ fn filters(devices: &[Dev]) -> Vec<(&'static str, String)> {
         ("name", any(&|dev| format!("name == \"{}\"", dev.numbers()))),
         ("bdi", any(&|dev| format!("bdi == \"{}\"", dev.numbers()))),
     ]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kernel_leaves_out_other_devices() {
-        assert!(filters(&[]).is_empty());
-        let devices = [Dev(4095 << 20), Dev(4095 << 20 | 1)];
-        let filters = filters(&devices);
-        assert_eq!(filters[0].1, "dev == 4293918720 || dev == 4293918721");
-        assert_eq!(filters[1].1, "name == \"4095:0\" || name == \"4095:1\"");
-    }
 }

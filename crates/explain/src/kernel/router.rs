@@ -116,38 +116,24 @@ impl Router {
             Kind::Fork => {}
             kind if kind.is_of_calls() && !of_command => {}
             // These belong to a thread, and only those of the command's threads count.
-            Kind::Plug | Kind::Unplug | Kind::Dirty | Kind::Pause if !of_command => {}
+            Kind::Dirty | Kind::Pause if !of_command => {}
             Kind::CallBegins => self.calls.begin(thread, at_ns),
             Kind::CallEnds(op) => self.calls.end(thread, op, seen.number),
             Kind::OtherCall(name) => {
                 self.other_calls.insert(name);
             }
-            Kind::Plug | Kind::Unplug => self.plugged(seen.kind),
-            Kind::Bio if of_command => {
-                let call_ns = self.calls.first_bio(thread);
-                self.bio(at_ns, seen, THE_COMMAND, call_ns, true);
+            Kind::Bio => {
+                let (by, call_ns) = match of_command {
+                    true => (THE_COMMAND, self.calls.first_bio(thread)),
+                    false => (seen.by.as_str(), None),
+                };
+                if let Some(device) = seen.dev.and_then(|dev| self.device(dev)) {
+                    device.touched |= of_command;
+                    let accountant = &mut device.accountant;
+                    accountant.bio(at_ns, seen.io, seen.purpose, by, call_ns);
+                }
             }
-            Kind::Bio => self.bio(at_ns, seen, &seen.by.kind(), None, false),
             _ => self.of_device(at_ns, seen),
-        }
-    }
-
-    fn bio(&mut self, at_ns: u64, seen: &Seen, by: &str, call_ns: Option<u64>, of_command: bool) {
-        if let Some(device) = seen.dev.and_then(|dev| self.device(dev)) {
-            device.touched |= of_command;
-            let accountant = &mut device.accountant;
-            accountant.bio(at_ns, seen.io, seen.purpose, by, call_ns);
-        }
-    }
-
-    /// Plugs belong to threads, not to devices: they are counted for each device the command has used so far.
-    fn plugged(&mut self, kind: Kind) {
-        for device in self.devices.values_mut().filter(|device| device.touched) {
-            let account = device.accountant.account_mut();
-            match kind {
-                Kind::Plug => account.plugs += 1,
-                _ => account.unplugs += 1,
-            }
         }
     }
 
@@ -170,7 +156,6 @@ impl Router {
             Kind::Pause => accountant.pause(at_ns, number, false),
             Kind::Chunk => accountant.written_back(number),
             Kind::DirectIo => accountant.account_mut().direct.add(number),
-            Kind::Mapping => accountant.account_mut().mappings.add(number),
             // A journal has one commit at a time; if another is open, its end was lost.
             Kind::CommitBegins => device.commit = Some((number, at_ns)),
             Kind::CommitEnds => {
@@ -228,7 +213,14 @@ impl Router {
             let series = format!("{} (kernel)", dev.name());
             explained.push(device.accountant.finish(&series, end_ns));
         }
-        explained.sort_by_key(|one| std::cmp::Reverse(one.account.bios_with_data().bytes));
+        let bytes = |one: &Explained| {
+            one.account
+                .bios
+                .values()
+                .map(|bios| bios.bytes)
+                .sum::<u64>()
+        };
+        explained.sort_by_key(|one| std::cmp::Reverse(bytes(one)));
         explained
     }
 }

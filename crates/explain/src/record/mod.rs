@@ -24,9 +24,6 @@ pub use machine::{Machine, free_memory_leaves};
 /// The version of the format. It is incremented when an old reader would misread a new file.
 pub const SCHEMA: u32 = 2;
 
-/// The maximum number of rounds of a run whose file is of version 1.
-const MAX_ROUNDS_OF_VERSION_1: u32 = 100_000;
-
 /// Which direction of a quantity is better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -238,17 +235,6 @@ impl Record {
             column.samples.sort_by_key(|(round, _)| *round);
         }
         columns
-    }
-
-    /// The maximum number of rounds, if the run could stop early because of its results.
-    pub fn most_rounds(&self) -> Option<u32> {
-        let ended_early = matches!(self.lines.last(), Some(Line::End { why }) if why == "certain");
-        // Files of version 1 do not record the maximum. Any number chosen independently of the samples is
-        // valid; this one is conservative.
-        let not_said = self.head.schema < 2 && ended_early;
-        self.head
-            .max_rounds
-            .or(not_said.then_some(MAX_ROUNDS_OF_VERSION_1))
     }
 
     /// Whether the record is complete, that is, the run was not killed.

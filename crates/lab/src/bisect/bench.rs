@@ -9,17 +9,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use super::git::{Commit, Git, LOCAL_VARIABLES};
 use super::state::{Event, Pair, State};
 use super::trees::Trees;
-use super::{Limits, Outlook, Plan, Update, Watch};
-use crate::Result;
+use super::{Limits, Plan, Watch};
 use crate::shell::{Ended, STATE_VARIABLE, Shell, figure};
+use crate::{Error, Result};
 
 /// Why a commit cannot be measured: its build or measurement failed, with the end of the output.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Fault {
     /// The commit.
     pub(super) id: String,
@@ -27,17 +29,21 @@ pub(super) struct Fault {
     pub(super) why: String,
 }
 
-impl Fault {
-    fn new(id: &str, why: impl Into<String>) -> Fault {
-        Fault {
-            id: id.to_owned(),
-            why: why.into(),
-        }
+/// Why there is no figure: a [`Fault`] concerns only its commit, an error ends the bisection.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    Commit(Fault),
+    Bisection(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        Trouble::Bisection(error)
     }
 }
 
-/// The result of work on a commit. `Err` ends the bisection; a [`Fault`] concerns only this commit.
-pub(super) type Tried<T> = Result<std::result::Result<T, Fault>>;
+/// The result of work on a commit.
+pub(super) type Tried<T> = std::result::Result<T, Trouble>;
 
 /// Builds and measures.
 pub(super) struct Bench<'a> {
@@ -53,62 +59,35 @@ pub(super) struct Bench<'a> {
     pub(super) state: &'a mut State,
     /// Receives progress.
     pub(super) watch: &'a dyn Watch,
-    /// The overall progress, for reports.
-    pub(super) outlook: Outlook,
+    /// The number of the current step in words, for progress.
+    pub(super) step: String,
     /// Commits that have run since their build, or since this program started.
     pub(super) warm: BTreeSet<String>,
     /// Commit data from git.
     pub(super) commits: BTreeMap<String, Commit>,
 }
 
-impl<'a> Bench<'a> {
-    /// A bench for this plan.
-    pub(super) fn new(
-        plan: &'a Plan,
-        limits: Limits,
-        (git, trees, state): (&'a Git, &'a Trees, &'a mut State),
-        watch: &'a dyn Watch,
-    ) -> Bench<'a> {
-        Bench {
-            plan,
-            limits,
-            git,
-            trees,
-            state,
-            watch,
-            outlook: Outlook::default(),
-            warm: BTreeSet::new(),
-            commits: BTreeMap::new(),
-        }
-    }
-
-    /// Reports progress.
-    pub(super) fn report(&self, what: Update<'_>) {
-        self.watch.report(&self.outlook, what);
+impl Bench<'_> {
+    /// Reports what is being done.
+    pub(super) fn doing(&self, what: &str) {
+        self.watch.doing(&format!("{}{what}", self.step));
     }
 
     /// The figures of `base` and `new` in pair number `index` (from 0).
     pub(super) fn pair(&mut self, base: &str, new: &str, index: usize) -> Tried<(f64, f64)> {
         if let Some(pair) = self.state.pairs(new, base).get(index) {
-            return Ok(Ok(*pair));
+            return Ok(*pair);
         }
-        for id in [base, new] {
-            if let Err(fault) = self.prepare(id)? {
-                return Ok(Err(fault));
-            }
-        }
+        self.prepare(base)?;
+        self.prepare(new)?;
         let number = self.state.all_pairs().count() + 1;
-        let began = Instant::now();
         let mut order = [base, new];
         if index % 2 == 1 {
             order.reverse();
         }
         let mut values = [0.0; 2];
         for (value, id) in values.iter_mut().zip(order) {
-            match self.measure_or_again(id, number)? {
-                Ok(found) => *value = found,
-                Err(fault) => return Ok(Err(fault)),
-            }
+            *value = self.measure_or_again(id, number)?;
         }
         if index % 2 == 1 {
             values.reverse();
@@ -119,78 +98,72 @@ impl<'a> Bench<'a> {
             new: new.to_owned(),
             base_value,
             new_value,
-            took_s: began.elapsed().as_secs_f64(),
         }))?;
-        Ok(Ok((base_value, new_value)))
+        Ok((base_value, new_value))
     }
 
     /// Builds a commit and runs it once.
     fn prepare(&mut self, id: &str) -> Tried<()> {
         if let Some(why) = self.state.failure(id) {
-            return Ok(Err(Fault::new(id, why)));
+            let (id, why) = (id.to_owned(), why.to_owned());
+            return Err(Trouble::Commit(Fault { id, why }));
         }
-        if self.warm.contains(id) {
-            return Ok(Ok(()));
-        }
-        if !self.trees.is_built(id)
-            && let Err(fault) = self.build(id)?
-        {
-            return Ok(Err(fault));
-        }
-        let ran = self.measure_or_again(id, 0)?;
-        if ran.is_ok() {
+        if !self.warm.contains(id) {
+            if !self.trees.is_built(id) {
+                self.build(id)?;
+            }
+            self.measure_or_again(id, 0)?;
             self.warm.insert(id.to_owned());
         }
-        Ok(ran.map(drop))
+        Ok(())
     }
 
     /// Builds a commit in a fresh worktree.
     pub(super) fn build(&mut self, id: &str) -> Tried<()> {
         let commit = self.commit(id)?;
-        self.report(Update::Building(&commit));
+        self.doing(&format!("building {}", commit.short));
         self.trees.make(self.git, id)?;
-        let began = Instant::now();
-        let limit = self.limits.build;
-        let failed = match self.shell("build", &commit, limit, 0)? {
-            Ended::Well(_) => None,
-            Ended::Badly(how) => Some(format!("the build {how}")),
-        };
-        match &failed {
-            None => self.trees.built(id)?,
-            Some(_) => self.trees.remove(self.git, id)?,
+        match self.shell("build", &commit, self.limits.build_s, 0)? {
+            Ended::Well(_) => Ok(self.trees.built(id)?),
+            Ended::Badly(how) => {
+                self.trees.remove(self.git, id)?;
+                Err(self.fault(id, format!("the build {how}")))
+            }
         }
-        self.state.note(Event::Build {
+    }
+
+    /// Logs why a commit cannot be measured, but for an end, which may work next time.
+    fn fault(&mut self, id: &str, why: String) -> Trouble {
+        let fault = Fault {
             id: id.to_owned(),
-            failed: failed.clone(),
-            took_s: began.elapsed().as_secs_f64(),
-        })?;
-        Ok(failed.map_or(Ok(()), |why| Err(Fault::new(id, why))))
+            why,
+        };
+        let noted = match id == self.plan.good || id == self.plan.bad {
+            true => Ok(()),
+            false => self.state.note(Event::Fault(fault.clone())),
+        };
+        noted.map_or_else(Trouble::from, |()| Trouble::Commit(fault))
     }
 
     /// Measures a commit for pair number `pair` (0: for no pair). If that fails, measures once more.
     fn measure_or_again(&mut self, id: &str, pair: usize) -> Tried<f64> {
         let commit = self.commit(id)?;
-        let limit = self.limits.measure;
         let mut why = String::new();
         for attempt in 0..2 {
-            let ended = self.shell("measure", &commit, limit, pair)?;
+            let ended = self.shell("measure", &commit, self.limits.measure_s, pair)?;
             why = match ended {
                 Ended::Well(text) => match figure(&text) {
-                    Ok(value) => return Ok(Ok(value)),
+                    Ok(value) => return Ok(value),
                     Err(why) => why,
                 },
                 Ended::Badly(how) => format!("the measurement {how}"),
             };
             if attempt == 0 {
                 let note = format!("{}: {why}\n  it is run once more", commit.short);
-                self.report(Update::Note(&note));
+                self.watch.note(&note);
             }
         }
-        self.state.note(Event::Fault {
-            id: id.to_owned(),
-            why: why.clone(),
-        })?;
-        Ok(Err(Fault::new(id, why)))
+        Err(self.fault(id, why))
     }
 
     /// A commit's data from git.
@@ -203,7 +176,7 @@ impl<'a> Bench<'a> {
         Ok(commit)
     }
 
-    fn shell(&self, what: &str, commit: &Commit, limit: Duration, pair: usize) -> Result<Ended> {
+    fn shell(&self, what: &str, commit: &Commit, limit_s: u64, pair: usize) -> Result<Ended> {
         let dir = self.trees.path(&commit.id);
         let folder = self.state.folder();
         let role = match &commit.id {
@@ -228,7 +201,7 @@ impl<'a> Bench<'a> {
                 (STATE_VARIABLE, folder.into()),
             ],
             without: &LOCAL_VARIABLES,
-            limit,
+            limit: Duration::from_secs(limit_s),
             log: &folder.join(format!("logs/{}-{what}.log", commit.short)),
             running: &folder.join("running"),
             check: &|| self.watch.check(),

@@ -41,7 +41,6 @@ pub(super) struct Question {
 }
 
 impl Question {
-    /// The question on which side of `asked` a commit lies. Differences up to `nearby_percent` count as none.
     pub(super) fn new(asked: f64, nearby_percent: f64, alpha: f64) -> Question {
         Question {
             asked,
@@ -51,23 +50,18 @@ impl Question {
     }
 
     /// The same question in terms of ratios.
-    fn in_ratios(&self, better: Better) -> stats::Question {
+    pub(super) fn in_ratios(&self, better: Better) -> stats::Question {
         stats::Question {
             better,
             threshold_percent: self.nearby_percent,
             confidence: 1.0 - self.alpha,
         }
     }
-
-    /// The fewest pairs that can answer it.
-    pub(super) fn fewest_pairs(&self, better: Better) -> usize {
-        self.in_ratios(better).fewest_pairs()
-    }
 }
 
 /// The size of a change is known well enough when its interval extends no further from the estimate than this
 /// share of the change: 4.5 % as 3.6 to 5.4 %.
-const SIZE_SHARE: f64 = 0.2;
+pub(super) const KNOWN: Until = Until::Known { share: 0.2 };
 
 /// Pairs of two commits, and what they show so far.
 pub(super) struct Evidence {
@@ -77,24 +71,10 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Evidence for a question, from at most `most` pairs.
-    pub(super) fn about(question: &Question, better: Better, most: usize) -> Evidence {
+    /// Evidence for a question, from at most `most` pairs, until `until` holds.
+    pub(super) fn about(question: &Question, better: Better, most: u32, until: Until) -> Evidence {
         Evidence {
-            pairs: Sequential::new(question.in_ratios(better), most),
-            asked: question.asked,
-        }
-    }
-
-    /// Evidence for the size of a change, from at most `most` pairs. They suffice once the interval, which is
-    /// wrong with probability `alpha`, extends no further from the estimate than [`SIZE_SHARE`].
-    pub(super) fn of_size(alpha: f64, better: Better, most: usize) -> Evidence {
-        let question = Question::new(1.0, 0.0, alpha);
-        Evidence {
-            pairs: Sequential::until(
-                question.in_ratios(better),
-                most,
-                Until::Known { share: SIZE_SHARE },
-            ),
+            pairs: Sequential::until(question.in_ratios(better), most as usize, until),
             asked: question.asked,
         }
     }

@@ -166,24 +166,12 @@ impl Git {
 
     /// A digest of a text: its git object name. The object is not stored.
     pub(super) fn digest(&self, text: &str) -> Result<String> {
-        use std::io::Write;
-        let failed = |e: std::io::Error| Error::new(format!("cannot run git hash-object: {e}"));
-        let mut child = self
-            .git()
-            .args(["hash-object", "--stdin"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(failed)?;
-        if let Some(mut stdin) = child.stdin.take() {
-            stdin.write_all(text.as_bytes()).map_err(failed)?;
-        }
-        let output = child.wait_with_output().map_err(failed)?;
-        let name = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        if !output.status.success() || name.len() < 40 {
-            return Err(Error::new("git hash-object has failed"));
-        }
-        Ok(name)
+        let file = tempfile::NamedTempFile::new()?;
+        fs::write(file.path(), text)?;
+        let mut command = self.git();
+        ask(command
+            .args(["hash-object", "--no-filters"])
+            .arg(file.path()))
     }
 
     /// Whether one commit is the other or an ancestor of it.
@@ -194,10 +182,7 @@ impl Git {
         match output.status.code() {
             Some(0) => Ok(true),
             Some(1) => Ok(false),
-            _ => Err(Error::new(format!(
-                "git merge-base: {}",
-                String::from_utf8_lossy(&output.stderr).trim()
-            ))),
+            _ => Err(failed("merge-base", &output)),
         }
     }
 
@@ -297,30 +282,23 @@ impl Git {
             output if String::from_utf8_lossy(&output.stderr).contains("is not a working tree") => {
                 Ok(())
             }
-            output => Err(Error::new(format!(
-                "git worktree remove: {}",
-                String::from_utf8_lossy(&output.stderr).trim()
-            ))),
+            output => Err(failed("worktree remove", &output)),
         }
     }
 }
 
+fn failed(what: &str, output: &Output) -> Error {
+    let message = String::from_utf8_lossy(&output.stderr);
+    Error::new(format!("git {what}: {}", message.trim()))
+}
+
 /// Removes a directory tree, including read-only directories left by a build.
 fn remove_tree(path: &Path) -> std::io::Result<()> {
-    if fs::remove_dir_all(path).is_ok() {
-        return Ok(());
-    }
-    let mut folders = vec![path.to_owned()];
-    while let Some(folder) = folders.pop() {
-        use std::os::unix::fs::PermissionsExt;
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
-        for entry in fs::read_dir(&folder)? {
-            let entry = entry?;
-            // The type of the entry itself, so that symbolic links are not followed.
-            if entry.file_type()?.is_dir() {
-                folders.push(entry.path());
-            }
-        }
-    }
-    fs::remove_dir_all(path)
+    fs::remove_dir_all(path).or_else(|_| {
+        kernel::named("chmod")
+            .args(["-R", "u+rwx", "--"])
+            .arg(path)
+            .output()?;
+        fs::remove_dir_all(path)
+    })
 }

@@ -25,11 +25,14 @@ mod state;
 mod table;
 mod trees;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
+use clap::{Args, value_parser};
 use serde::{Deserialize, Serialize};
+use throughline_face::text::quote;
 
+use crate::percent::{better, percent};
 use crate::record::Better;
 use crate::{Error, Result};
 use bench::Bench;
@@ -40,28 +43,81 @@ use trees::Trees;
 
 pub use evidence::Level;
 pub use git::Commit;
-pub use result::{Found, Mark, Outcome, Step, Trial};
+pub use result::{Answer, Found, Mark, Outcome, Step, Trial};
 
 /// How commits are built, measured and judged.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
-    /// The command that builds a commit, run by `sh -c` in its worktree.
+    /// Command that builds a commit; run by sh -c in a worktree of it
+    #[arg(long, value_name = "CMD")]
     pub build: String,
-    /// The command that measures it, and prints a number above 0 as its last line.
+    /// Command that measures it, in the same place; its last line of standard output must be a number above 0
+    #[arg(long, value_name = "CMD")]
     pub measure: String,
-    /// Which direction is better.
+    /// Whether higher or lower numbers are better
+    #[arg(long, value_name = "WAY", default_value = "higher", value_parser = better())]
     pub better: Better,
-    /// Changes up to this size count as none, in percent.
-    pub threshold_percent: f64,
-    /// Confidence in all decisions together: above 0.5 and below 1.
+    /// A change up to this size, in percent, counts as none
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = threshold)]
+    pub threshold: f64,
+    /// Required confidence of the answer, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 99.0, value_parser = confidence)]
     pub confidence: f64,
-    /// Maximum pairs per commit.
-    pub max_pairs: usize,
-    /// Maximum pairs for measuring the commit found against its parent, to determine the size of its change.
-    /// If the search needed more pairs, those are used.
-    pub size_pairs: usize,
-    /// Follow only the first parent of merges.
+    /// Maximum pairs of runs, one of the good commit and one of the candidate, to classify a candidate
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = value_parser!(u32).range(1..=100_000))]
+    pub max_pairs: u32,
+    /// Maximum pairs of runs of the commit found and its parent, to determine the size of the change; stops
+    /// earlier when the size is known to within a fifth. 0: use only the pairs of the search
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = value_parser!(u32).range(..=100_000))]
+    pub size_pairs: u32,
+    /// Follow only the first parent of merges: finds the merge that introduced the change
+    #[arg(long)]
     pub first_parent: bool,
+}
+
+/// Timeouts of commands.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Limits {
+    /// A build that takes longer counts as failed
+    #[arg(
+        long = "build-timeout",
+        value_name = "SECONDS",
+        default_value_t = 7200,
+        value_parser = value_parser!(u64).range(1..=MAX_LIMIT_S)
+    )]
+    pub build_s: u64,
+    /// A measurement that takes longer counts as failed
+    #[arg(
+        long = "measure-timeout",
+        value_name = "SECONDS",
+        default_value_t = 3600,
+        value_parser = value_parser!(u64).range(1..=MAX_LIMIT_S)
+    )]
+    pub measure_s: u64,
+}
+
+/// Maximum limit for one run: 31 days.
+const MAX_LIMIT_S: u64 = 31 * 24 * 3600;
+
+impl Terms {
+    /// The probability of a wrong answer that is allowed.
+    fn alpha(&self) -> f64 {
+        1.0 - self.confidence / 100.0
+    }
+}
+
+fn threshold(text: &str) -> std::result::Result<f64, String> {
+    match percent(text)? {
+        percent if percent <= 90.0 => Ok(percent),
+        _ => Err("the threshold must be 0 to 90 percent".to_owned()),
+    }
+}
+
+fn confidence(text: &str) -> std::result::Result<f64, String> {
+    match percent(text)? {
+        percent if (60.0..=99.9999).contains(&percent) => Ok(percent),
+        _ => Err("the confidence must be 60 to 99.9999 percent".to_owned()),
+    }
 }
 
 /// What to bisect: everything that the answer depends on.
@@ -71,72 +127,19 @@ pub struct Plan {
     pub repository: PathBuf,
     /// The good end's full object name.
     pub good: String,
-    /// The bad end's full object name; `None` if a single commit is classified without a bad end.
+    /// The bad end's full object name.
     pub bad: String,
     /// How to build, measure and judge commits.
     #[serde(flatten)]
     pub terms: Terms,
 }
 
-/// A bisection as requested by the user.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// A directory in the repository.
-    pub dir: PathBuf,
-    /// The good end, as named by the user.
-    pub good: String,
-    /// The bad end, as named by the user.
-    pub bad: String,
-    /// How to build, measure and judge commits.
-    pub terms: Terms,
-}
-
-/// Timeouts of commands.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Time limit for a build.
-    pub build: Duration,
-    /// Time limit for one run of the measurement.
-    pub measure: Duration,
-}
-
-/// Overall progress.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Outlook {
-    /// The current step, from 1: the ends are the first.
-    pub step: usize,
-    /// The estimated number of steps.
-    pub steps: usize,
-    /// Seconds per pair of runs; 0 if unknown.
-    pub pair_s: f64,
-    /// Seconds per build.
-    pub build_s: f64,
-}
-
-/// A progress report.
-#[derive(Clone, Copy, Debug)]
-pub enum Update<'a> {
-    /// A message.
-    Note(&'a str),
-    /// A commit is being built.
-    Building(&'a Commit),
-    /// A commit is being measured.
-    Measuring {
-        /// The commit.
-        commit: &'a Commit,
-        /// Pairs measured so far.
-        pairs: usize,
-        /// The maximum number of pairs.
-        most: usize,
-    },
-    /// A commit is finished.
-    Step(&'a Step),
-}
-
 /// Receives progress, and may end the bisection.
 pub trait Watch {
-    /// Receives a progress report.
-    fn report(&self, outlook: &Outlook, what: Update<'_>);
+    /// Receives what is being done.
+    fn doing(&self, what: &str);
+    /// Receives a result, or another message.
+    fn note(&self, text: &str);
     /// Polled ten times a second while a command runs. An error ends the bisection, which can be resumed
     /// later.
     ///
@@ -145,27 +148,21 @@ pub trait Watch {
     fn check(&self) -> Result<()>;
 }
 
-impl Request {
-    /// Resolves the request in git.
+impl Plan {
+    /// Resolves the user's names for the ends, in a directory of the repository.
     ///
     /// # Errors
     /// All are faults of the request: no repository, an unknown commit, or a good end that is not an ancestor
     /// of the bad one.
-    pub fn plan(&self) -> Result<Plan> {
-        let git = Git::of(&self.dir)?;
-        let good = git::resolve(&self.dir, &self.good)?;
-        let bad = git::resolve(&self.dir, &self.bad)?;
-        self.check_ends(&git, &good, &bad)?;
-        Ok(Plan {
+    pub fn of(dir: &Path, good_name: &str, bad_name: &str, terms: &Terms) -> Result<Plan> {
+        let git = Git::of(dir)?;
+        let plan = Plan {
             repository: git.common().to_owned(),
-            good,
-            bad,
-            terms: self.terms.clone(),
-        })
-    }
-
-    fn check_ends(&self, git: &Git, good: &str, bad: &str) -> Result<()> {
-        let (good_name, bad_name) = (&self.good, &self.bad);
+            good: git::resolve(dir, good_name)?,
+            bad: git::resolve(dir, bad_name)?,
+            terms: terms.clone(),
+        };
+        let (good, bad) = (plan.good.as_str(), plan.bad.as_str());
         if good == bad {
             return Err(Error::new(format!(
                 "'{good_name}' and '{bad_name}' are the same commit: name an earlier one with --good, \
@@ -173,7 +170,7 @@ impl Request {
             )));
         }
         if git.is_ancestor(good, bad)? {
-            return Ok(());
+            return Ok(plan);
         }
         let next = if git.is_ancestor(bad, good)? {
             "the order is reversed. Name the earlier commit with --good; if that is the worse one, reverse \
@@ -239,30 +236,18 @@ impl Bisection {
         })
     }
 
-    /// The directory of its state and logs.
-    pub fn folder(&self) -> &Path {
-        self.state.folder()
-    }
-
-    /// What is bisected.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    /// The number of pairs measured by earlier runs.
-    pub fn pairs_before(&self) -> usize {
-        self.state.all_pairs().count()
-    }
-
-    /// Whether an earlier run finished. Then [`Bisection::run`] gives the same answer without measuring
-    /// again.
-    pub fn has_ended(&self) -> bool {
-        self.state.has_ended()
-    }
-
-    /// When it started: RFC 3339.
-    pub fn began(&self) -> &str {
-        self.state.began()
+    /// What is known before it runs, in words.
+    pub fn known(&self) -> String {
+        let (began, folder) = (self.state.began(), quote(self.state.folder()));
+        match self.state.all_pairs().count() {
+            _ if self.state.has_ended() => format!(
+                "using the measurements of an earlier run (started {began}, {folder}); --restart discards them"
+            ),
+            0 => format!("logs and state are in {folder}"),
+            pairs => format!(
+                "continuing the bisection started {began}: {pairs} pairs are measured ({folder})"
+            ),
+        }
     }
 
     /// Runs the bisection. `now` returns the current time in RFC 3339.
@@ -271,46 +256,31 @@ impl Bisection {
     /// If an end cannot be built or measured, if git or the system fails, and errors of `watch`. After an
     /// error of `watch` the worktrees stay, so that the bisection can be resumed.
     pub fn run(mut self, watch: &dyn Watch, now: &dyn Fn() -> String) -> Result<Outcome> {
-        let end = self.plan.bad.clone();
-        let alpha = 1.0 - self.plan.terms.confidence;
-        let (git, trees) = (&self.git, &self.trees);
-        let bench = Bench::new(
-            &self.plan,
-            self.limits,
-            (git, trees, &mut self.state),
+        let bench = Bench {
+            plan: &self.plan,
+            limits: self.limits,
+            git: &self.git,
+            trees: &self.trees,
+            state: &mut self.state,
             watch,
-        );
-        let found = Search::new(bench, &end, alpha).run();
-        let mut outcome = match found {
-            Ok(outcome) => outcome,
-            Err(error) => return Err(self.end_without_answer(error, watch, &end)),
+            step: String::new(),
+            warm: BTreeSet::new(),
+            commits: BTreeMap::new(),
         };
-        self.trees.remove_all(&self.git)?;
+        let found = Search::new(bench).run();
+        // After an interruption, the worktrees stay.
+        if found.is_ok() || watch.check().is_ok() {
+            let removed = self.trees.remove_all(&self.git);
+            if let (Err(error), Err(more)) = (&found, &removed) {
+                return Err(Error::new(format!("{error}; then: {more}")));
+            }
+            removed?;
+        }
+        let outcome = found?;
         if !self.state.has_ended() {
             self.state.note(Event::End { at: now() })?;
         }
-        outcome.describe(&self.plan, self.state.folder());
-        let record = outcome.record(&self.plan, self.state.all_pairs(), self.state.began());
-        record.write(&self.state.folder().join("record.jsonl"))?;
         Ok(outcome)
-    }
-
-    /// Removes the worktrees, except after an interruption. Returns the error to report, with any failure of
-    /// the cleanup.
-    fn end_without_answer(&mut self, error: Error, watch: &dyn Watch, end: &str) -> Error {
-        let removed = match watch.check() {
-            Ok(()) => self.trees.remove_all(&self.git),
-            Err(_) => Ok(()),
-        };
-        // An end that could not be built or measured may work next time.
-        let ends = [self.plan.good.clone(), end.to_owned()];
-        let forgotten = self.state.forget_failures(&ends);
-        let more = [removed, forgotten];
-        more.into_iter()
-            .filter_map(Result::err)
-            .fold(error, |error, more| {
-                Error::new(format!("{error}; then: {more}"))
-            })
     }
 
     /// Removes everything: worktrees, logs and measurements.

@@ -1,16 +1,14 @@
-//! [`Outcome`]: the result of a bisection, as text, as JSON and as a lab record.
+//! [`Outcome`]: the result of a bisection, as text and as JSON.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Serialize;
 
 use super::Plan;
 use super::evidence::{Evidence, Level};
 use super::git::Commit;
-use super::state::Pair;
-use crate::record::{Head, Line, Machine, Ratio, Record, Sample};
-use crate::stats::{Summary, ratio};
+use crate::record::{Machine, Ratio};
+use crate::stats::Summary;
 
 /// The classification of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -68,35 +66,6 @@ pub struct Step {
     pub level: Option<Level>,
     /// A remark, such as why it was skipped, with the end of the output.
     pub why: Option<String>,
-}
-
-impl Step {
-    /// A step. `pairs` are those against the good end, `values` all figures of the commit.
-    pub(super) fn new(
-        commit: Commit,
-        mark: Mark,
-        (pairs, values): (&[(f64, f64)], &[f64]),
-        level: Option<Level>,
-        why: Option<String>,
-    ) -> Step {
-        let mut step = Step {
-            commit,
-            mark,
-            figures: Summary::of(&[]),
-            ratio: None,
-            level,
-            why,
-        };
-        step.summarise(pairs, values);
-        step
-    }
-
-    /// Updates the summary with all figures so far.
-    pub(super) fn summarise(&mut self, pairs: &[(f64, f64)], values: &[f64]) {
-        let (base, new): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
-        self.figures = Summary::of(values);
-        self.ratio = ratio(&new, &base);
-    }
 }
 
 /// Two commits measured against each other.
@@ -159,40 +128,35 @@ pub(super) fn percent(level: &Level) -> String {
     )
 }
 
+/// The kinds of answers of a bisection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// One commit made the change, or its largest part. It was confirmed against its parent.
+    Commit,
+    /// One of several commits made the change. Those in between could not be built, measured or classified.
+    Several,
+    /// The search ended at a commit that shows no change compared with its parent.
+    Unconfirmed,
+    /// The ends differ by no more than the threshold.
+    NoDifference,
+    /// The pairs do not show whether the ends differ.
+    NotEnough,
+    /// The ends differ, but the size of the difference is too uncertain to classify commits by it.
+    TooVague,
+    /// The bad end is better than the good one.
+    Better,
+}
+
 /// The answer of a bisection.
 #[derive(Clone, Debug, Serialize)]
-#[serde(tag = "verdict", rename_all = "kebab-case")]
-pub enum Found {
-    /// One commit made the change, or its largest part. It was confirmed against its parent.
-    Commit {
-        /// The commit.
-        culprit: Commit,
-        /// Measured against its parent.
-        trial: Trial,
-    },
-    /// One of these commits made the change, oldest first. Those in between could not be built, measured or
-    /// classified.
-    Several {
-        /// The commits.
-        suspects: Vec<Commit>,
-        /// The last of them, measured against the nearest good one.
-        trial: Trial,
-    },
-    /// The search ended at this commit, but it shows no change compared with its parent.
-    Unconfirmed {
-        /// The commit.
-        culprit: Commit,
-        /// Measured against its parent.
-        trial: Trial,
-    },
-    /// The ends differ by no more than the threshold.
-    NoDifference(Trial),
-    /// The pairs do not show whether the ends differ.
-    NotEnough(Trial),
-    /// The ends differ, but the size of the difference is too uncertain to classify commits by it.
-    TooVague(Trial),
-    /// The bad end is better than the good one.
-    Better(Trial),
+pub struct Found {
+    /// Its kind.
+    pub verdict: Answer,
+    /// The commits in question, oldest first.
+    pub suspects: Vec<Commit>,
+    /// The last of them, measured against the one before; without any, the ends.
+    pub trial: Trial,
 }
 
 /// What a bisection found.
@@ -213,7 +177,7 @@ pub struct Outcome {
     /// Notes that the reader needs to interpret the result.
     pub notes: Vec<String>,
     /// What was bisected.
-    pub plan: Option<Plan>,
+    pub plan: Plan,
     /// The directory of the logs.
     pub state: PathBuf,
     /// The machine on which the commits were measured.
@@ -221,117 +185,39 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn new(
-        found: Found,
-        steps: Vec<Step>,
-        bad_level: Level,
-        confidence: f64,
-        commits: usize,
-    ) -> Outcome {
-        let sure = !matches!(
-            found,
-            Found::Unconfirmed { .. } | Found::NotEnough(_) | Found::TooVague(_)
-        );
-        let mut outcome = Outcome {
-            confidence: sure.then_some(confidence),
-            found,
-            bad_level,
-            commits,
-            steps,
-            notes: Vec::new(),
-            plan: None,
-            state: PathBuf::new(),
-            machine: Machine::here(),
-        };
-        outcome.take_notes();
-        outcome
-    }
-
-    /// Adds the plan, and where the logs are.
-    pub(super) fn describe(&mut self, plan: &Plan, state: &Path) {
-        self.plan = Some(plan.clone());
-        state.clone_into(&mut self.state);
-    }
-
-    fn take_notes(&mut self) {
+    pub(super) fn take_notes(&mut self) {
         let whole = percent(&self.bad_level);
-        match &self.found {
-            Found::Commit { culprit, trial } if self.is_part(trial) => self.notes.push(format!(
-                "{} caused only a part of the whole change ({whole}): other commits in the range made it \
-                 worse too. Bisect on both sides of it: --good {} with the same bad commit, and --bad {}^ \
-                 with the same good commit",
-                culprit.short, culprit.short, culprit.short
+        let short = self
+            .found
+            .suspects
+            .last()
+            .map_or("", |commit| &commit.short);
+        match self.found.verdict {
+            Answer::Commit if self.is_part() => self.notes.push(format!(
+                "{short} caused only a part of the whole change ({whole}): other commits in the range made it \
+                 worse too. Bisect on both sides of it: --good {short} with the same bad commit, and --bad \
+                 {short}^ with the same good commit"
             )),
-            Found::Unconfirmed { culprit, .. } => self.notes.push(format!(
+            Answer::Unconfirmed => self.notes.push(format!(
                 "its parents count as good because they are ancestors of a good commit or were classified \
-                 as good; compared with one of them, {} shows no change. A branch that started before the \
-                 good commit may still have older slow code: --first-parent considers only the merges",
-                culprit.short
+                 as good; compared with one of them, {short} shows no change. A branch that started before \
+                 the good commit may still have older slow code: --first-parent considers only the merges"
             )),
             _ => {}
         }
-        let over = self
-            .steps
-            .iter()
-            .filter(|step| step.mark.is_passed_over())
-            .count();
-        if over > 0 {
-            let word = if over == 1 {
-                "commit was"
-            } else {
-                "commits were"
-            };
-            self.notes.push(format!("{over} {word} skipped"));
+        let over = self.steps.iter().filter(|step| step.mark.is_passed_over());
+        match over.count() {
+            0 => {}
+            over => self.notes.push(format!("commits skipped: {over}")),
         }
     }
 
     /// Whether a commit certainly made less than the whole change.
-    fn is_part(&self, trial: &Trial) -> bool {
+    fn is_part(&self) -> bool {
+        let trial = &self.found.trial;
         let size = |level: f64| level.ln().abs();
         trial.level.excludes(self.bad_level.value)
             && self.bad_level.excludes(trial.level.value)
             && size(trial.level.value) < size(self.bad_level.value)
-    }
-
-    /// All samples as a lab record: one series per commit, one round per pair.
-    pub(super) fn record<'a>(
-        &self,
-        plan: &Plan,
-        pairs: impl Iterator<Item = &'a Pair>,
-        started: &str,
-    ) -> Record {
-        let short = |id: &str| {
-            let step = self.steps.iter().find(|step| step.commit.id == id);
-            step.map_or_else(
-                || id.chars().take(12).collect(),
-                |step| step.commit.short.clone(),
-            )
-        };
-        let mut lines = Vec::new();
-        for (round, pair) in (1..).zip(pairs) {
-            for (id, value) in [(&pair.base, pair.base_value), (&pair.new, pair.new_value)] {
-                lines.push(Line::Sample(Sample {
-                    series: short(id),
-                    quantity: "measure".to_owned(),
-                    unit: String::new(),
-                    better: plan.terms.better,
-                    round,
-                    value,
-                    at_s: None,
-                }));
-            }
-        }
-        let note = |text: String| Line::Note { text };
-        lines.extend(self.to_string().lines().map(|line| note(line.to_owned())));
-        lines.push(Line::End {
-            why: "certain".into(),
-        });
-        let mut settings = BTreeMap::new();
-        if let Ok(serde_json::Value::Object(plan)) = serde_json::to_value(plan) {
-            settings.extend(plan);
-        }
-        let mut head = Head::new("bisect", started, settings);
-        head.machine = self.machine.clone();
-        Record { head, lines }
     }
 }

@@ -16,12 +16,12 @@ mod confirm;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bench::{Bench, Fault, Tried};
+use super::bench::{Bench, Tried, Trouble};
 use super::choose::{choose, decisions};
 use super::evidence::{Evidence, Level, Question};
-use super::result::{Found, Mark, Outcome, Step, Trial};
-use super::{Outlook, Update};
-use crate::stats::Verdict;
+use super::result::{Answer, Found, Mark, Outcome, Step, Trial};
+use crate::record::Machine;
+use crate::stats::{Summary, Until, Verdict, ratio};
 use crate::{Error, Result};
 
 /// A commit within this distance of the half-way level, as a share of the change, lies at neither end.
@@ -77,22 +77,23 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// A search between the plan's good end and this bad end.
-    pub(super) fn new(bench: Bench<'a>, end: &str, alpha: f64) -> Search<'a> {
+    /// A search between the plan's ends.
+    pub(super) fn new(bench: Bench<'a>) -> Search<'a> {
         let nothing = Level {
             value: 1.0,
             low: f64::NEG_INFINITY,
             high: f64::INFINITY,
             confidence: 1.0,
         };
+        let plan = bench.plan;
         Search {
-            end: end.to_owned(),
+            end: plan.bad.clone(),
             end_level: nothing,
             levels: (1.0, 1.0),
-            good: vec![bench.plan.good.clone()],
-            bad: end.to_owned(),
+            good: vec![plan.good.clone()],
+            bad: plan.bad.clone(),
             steps: Vec::new(),
-            budget: Budget::of(alpha),
+            budget: Budget::of(plan.terms.alpha()),
             bench,
         }
     }
@@ -103,7 +104,7 @@ impl<'a> Search<'a> {
         let all = range.len();
         self.outlook(1, all);
         if let Some(found) = self.ends(decisions(all) + 2)? {
-            return Ok(self.outcome(found, all));
+            return self.outcome(found, all);
         }
         let mut range = range;
         loop {
@@ -118,7 +119,7 @@ impl<'a> Search<'a> {
         }
         self.outlook(self.steps.len() + 2, 1);
         let found = self.confirm(&range)?;
-        Ok(self.outcome(found, all))
+        self.outcome(found, all)
     }
 
     /// The commits that may have made the change, best bisection candidates first.
@@ -140,11 +141,8 @@ impl<'a> Search<'a> {
 
     /// Sets the overall progress, with `suspects` commits left.
     fn outlook(&mut self, step: usize, suspects: usize) {
-        self.bench.outlook = Outlook {
-            step,
-            steps: step + decisions(suspects) + usize::from(suspects > 1),
-            ..self.bench.outlook
-        };
+        let steps = step + decisions(suspects) + usize::from(suspects > 1);
+        self.bench.step = format!("step {step} of about {steps}: ");
     }
 
     /// Measures the bad end against the good one. Returns `Some` if there is nothing to search for.
@@ -155,30 +153,38 @@ impl<'a> Search<'a> {
         let alpha = self.budget.take(decisions) / 2.0;
         let plan = self.bench.plan;
         let (good, end) = (plan.good.clone(), self.end.clone());
-        let question = Question::new(1.0, plan.terms.threshold_percent, alpha);
-        let gathered = self.gather(&good, &end, self.asking(&question), 0)?;
-        let evidence = gathered.map_err(|fault| self.end_failed(&fault))?;
+        let question = Question::new(1.0, plan.terms.threshold, alpha);
+        let gathered = self.gather(&good, &end, self.asking(&question), 0);
+        let evidence = self.needed(gathered)?;
         self.end_level = evidence.level();
         let trial = Trial::of(&evidence);
+        let note = format!("the bad end: {}", trial.change());
+        let nothing = |verdict| {
+            let suspects = Vec::new();
+            Ok(Some(Found {
+                verdict,
+                suspects,
+                trial,
+            }))
+        };
         match evidence.pairs.decided() {
             Some(Verdict::Slower) => {}
-            Some(Verdict::Faster) => return Ok(Some(Found::Better(trial))),
-            Some(Verdict::NoDifference) => return Ok(Some(Found::NoDifference(trial))),
-            Some(Verdict::NotEnough) | None => return Ok(Some(Found::NotEnough(trial))),
+            Some(Verdict::Faster) => return nothing(Answer::Better),
+            Some(Verdict::NoDifference) => return nothing(Answer::NoDifference),
+            Some(Verdict::NotEnough) | None => return nothing(Answer::NotEnough),
         }
         self.levels.1 = self.end_level.value;
         let middle = self.middle();
         if !self.end_level.excludes(middle) {
             let question = Question::new(middle, 0.0, alpha);
-            let gathered =
-                self.gather(&good, &end, self.asking(&question), evidence.pairs.pairs())?;
-            let sure = gathered.map_err(|fault| self.end_failed(&fault))?;
+            let asking = self.asking(&question);
+            let gathered = self.gather(&good, &end, asking, evidence.pairs.pairs());
+            let sure = self.needed(gathered)?;
             if sure.pairs.decided() != Some(Verdict::Slower) {
-                return Ok(Some(Found::TooVague(trial)));
+                return nothing(Answer::TooVague);
             }
         }
-        let note = format!("the bad end: {}", trial.change());
-        self.bench.report(Update::Note(&note));
+        self.bench.watch.note(&note);
         Ok(None)
     }
 
@@ -188,26 +194,27 @@ impl<'a> Search<'a> {
     }
 
     /// The error if a commit that is essential to the search could not be built or measured.
-    fn end_failed(&mut self, fault: &Fault) -> Error {
-        let name = match self.bench.commit(&fault.id) {
-            Ok(commit) => commit.short,
-            Err(_) => fault.id.clone(),
+    fn needed<T>(&mut self, tried: Tried<T>) -> Result<T> {
+        let fault = match tried {
+            Ok(done) => return Ok(done),
+            Err(Trouble::Bisection(error)) => return Err(error),
+            Err(Trouble::Commit(fault)) => fault,
         };
         let what = match &fault.id {
             id if *id == self.bench.plan.good => "the good end",
             id if *id == self.end => "the bad end",
             _ => "a commit that is needed",
         };
-        Error::new(format!("{what}, {name}: {}", fault.why))
+        let name = self.bench.commit(&fault.id)?.short;
+        Err(Error::new(format!("{what}, {name}: {}", fault.why)))
     }
 
     /// An error if the number of pairs can never give this confidence.
     fn check_pairs(&self, decisions: usize) -> Result<()> {
         let terms = &self.bench.plan.terms;
-        let alpha = (1.0 - terms.confidence) / decisions as f64 / 2.0;
-        let question = Question::new(1.0, 0.0, alpha);
-        let fewest = question.fewest_pairs(terms.better);
-        if terms.max_pairs >= fewest {
+        let question = Question::new(1.0, 0.0, terms.alpha() / decisions as f64 / 2.0);
+        let fewest = question.in_ratios(terms.better).fewest_pairs();
+        if terms.max_pairs as usize >= fewest {
             return Ok(());
         }
         Err(Error::new(format!(
@@ -220,7 +227,7 @@ impl<'a> Search<'a> {
     /// Evidence for a question, without pairs so far.
     fn asking(&self, question: &Question) -> Evidence {
         let terms = &self.bench.plan.terms;
-        Evidence::about(question, terms.better, terms.max_pairs)
+        Evidence::about(question, terms.better, terms.max_pairs, Until::Certain)
     }
 
     /// Measures pairs of `new` against `base` until `evidence` suffices or has the maximum number. The first
@@ -235,21 +242,14 @@ impl<'a> Search<'a> {
         let commit = self.bench.commit(new)?;
         while evidence.pairs.wants_more() {
             self.bench.watch.check()?;
-            let (pair_s, build_s) = self.bench.state.costs();
-            self.bench.outlook.pair_s = pair_s;
-            self.bench.outlook.build_s = build_s;
             let pairs = evidence.pairs.pairs();
-            self.bench.report(Update::Measuring {
-                commit: &commit,
-                pairs,
-                most: evidence.pairs.max_pairs(),
-            });
-            match self.bench.pair(base, new, from + pairs)? {
-                Ok((base, new)) => evidence.push(base, new),
-                Err(fault) => return Ok(Err(fault)),
-            }
+            let (pair, most) = (pairs + 1, evidence.pairs.max_pairs());
+            self.bench
+                .doing(&format!("{}, pair {pair} of at most {most}", commit.short));
+            let (base, new) = self.bench.pair(base, new, from + pairs)?;
+            evidence.push(base, new);
         }
-        Ok(Ok(evidence))
+        Ok(evidence)
     }
 
     /// Decides on which side a commit lies.
@@ -261,12 +261,11 @@ impl<'a> Search<'a> {
         let nearby_percent = 100.0 * gap * MIDDLE_SHARE;
         let question = Question::new(asked, nearby_percent, alpha);
         let good = self.bench.plan.good.clone();
-        let evidence = match self.gather(&good, id, self.asking(&question), 0)? {
-            Ok(evidence) => evidence,
-            Err(fault) if fault.id == id => {
+        let evidence = match self.gather(&good, id, self.asking(&question), 0) {
+            Err(Trouble::Commit(fault)) if fault.id == id => {
                 return self.note(id, Mark::Skipped, None, Some(fault.why));
             }
-            Err(fault) => return Err(self.end_failed(&fault)),
+            gathered => self.needed(gathered)?,
         };
         let level = evidence.level();
         let mark = match evidence.pairs.decided() {
@@ -322,10 +321,9 @@ impl<'a> Search<'a> {
         }
         let asked = question.asked / end_level;
         let question = Question { asked, ..*question };
-        let evidence = match self.gather(&end, id, self.asking(&question), 0)? {
-            Ok(evidence) => evidence,
-            Err(fault) if fault.id == id => return Ok(Mark::Unclear),
-            Err(fault) => return Err(self.end_failed(&fault)),
+        let evidence = match self.gather(&end, id, self.asking(&question), 0) {
+            Err(Trouble::Commit(fault)) if fault.id == id => return Ok(Mark::Unclear),
+            gathered => self.needed(gathered)?,
         };
         let beside = evidence.level();
         Ok(match evidence.pairs.decided() {
@@ -348,11 +346,19 @@ impl<'a> Search<'a> {
         level: Option<Level>,
         why: Option<String>,
     ) -> Result<Mark> {
-        let commit = self.bench.commit(id)?;
-        let pairs = self.bench.state.pairs(id, &self.bench.plan.good);
-        let values = self.bench.state.values(id);
-        let step = Step::new(commit, mark, (&pairs, &values), level, why);
-        self.bench.report(Update::Step(&step));
+        let step = self.step(id, mark, level, why)?;
+        let level = step
+            .level
+            .map(|level| format!(" {level}"))
+            .unwrap_or_default();
+        let why = step
+            .why
+            .as_ref()
+            .map(|why| format!(": {why}"))
+            .unwrap_or_default();
+        let (number, short) = (&self.bench.step, &step.commit.short);
+        let note = format!("{number}{short} {}{level}{why}", mark.name());
+        self.bench.watch.note(&note);
         self.steps.push(step);
         Ok(mark)
     }
@@ -379,28 +385,54 @@ impl<'a> Search<'a> {
         Ok(self.bench.plan.good.clone())
     }
 
+    /// A commit, with all its figures so far.
+    fn step(
+        &mut self,
+        id: &str,
+        mark: Mark,
+        level: Option<Level>,
+        why: Option<String>,
+    ) -> Result<Step> {
+        let state = &self.bench.state;
+        let (base, new): (Vec<f64>, Vec<f64>) =
+            state.pairs(id, &self.bench.plan.good).into_iter().unzip();
+        Ok(Step {
+            figures: Summary::of(&state.values(id)),
+            ratio: ratio(&new, &base),
+            commit: self.bench.commit(id)?,
+            mark,
+            level,
+            why,
+        })
+    }
+
     /// The complete result.
-    fn outcome(mut self, found: Found, commits: usize) -> Outcome {
-        let good = self.bench.plan.good.clone();
+    fn outcome(mut self, found: Found, commits: usize) -> Result<Outcome> {
+        let (good, end) = (self.bench.plan.good.clone(), self.end.clone());
         let mut rows = BTreeMap::new();
-        let ends = [(&good, Mark::GoodEnd), (&self.end, Mark::BadEnd)];
-        for (id, mark) in ends {
-            if let Ok(commit) = self.bench.commit(id) {
-                let step = Step::new(commit, mark, (&[], &[]), None, None);
-                rows.insert(id.clone(), step);
-            }
+        for (id, mark) in [(good, Mark::GoodEnd), (end, Mark::BadEnd)] {
+            rows.insert(id.clone(), self.step(&id, mark, None, None)?);
         }
-        let looked_at = self.steps.drain(..);
-        rows.extend(looked_at.map(|step| (step.commit.id.clone(), step)));
         // The commits may have been measured again, against other commits.
-        for (id, step) in &mut rows {
-            let state = &self.bench.state;
-            step.summarise(&state.pairs(id, &good), &state.values(id));
+        for old in std::mem::take(&mut self.steps) {
+            let id = old.commit.id;
+            rows.insert(id.clone(), self.step(&id, old.mark, old.level, old.why)?);
         }
         let ids: Vec<String> = rows.keys().cloned().collect();
         let order = self.in_order(&ids).unwrap_or(ids);
-        let steps = order.iter().filter_map(|id| rows.remove(id)).collect();
-        let confidence = self.budget.confidence();
-        Outcome::new(found, steps, self.end_level, confidence, commits)
+        let unsure = [Answer::Unconfirmed, Answer::NotEnough, Answer::TooVague];
+        let mut outcome = Outcome {
+            confidence: (!unsure.contains(&found.verdict)).then_some(self.budget.confidence()),
+            found,
+            bad_level: self.end_level,
+            commits,
+            steps: order.iter().filter_map(|id| rows.remove(id)).collect(),
+            notes: Vec::new(),
+            plan: self.bench.plan.clone(),
+            state: self.bench.state.folder().to_owned(),
+            machine: Machine::here(),
+        };
+        outcome.take_notes();
+        Ok(outcome)
     }
 }

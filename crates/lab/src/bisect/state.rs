@@ -6,7 +6,6 @@
 //!        running       the process group of the running command
 //!        trees/        the worktrees, each with a mark beside it if it was built
 //!        logs/         the output of the commands, per commit
-//!        record.jsonl  all samples as a lab record, after the end
 //! ```
 //!
 //! Invariants:
@@ -23,11 +22,12 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::Plan;
+use super::bench::Fault;
 use crate::shell::end_leftovers;
 use crate::{Error, Result};
 
 /// The version of the log's format.
-const FORM: u32 = 2;
+const FORM: u32 = 3;
 
 /// An event.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -42,24 +42,10 @@ pub(super) enum Event {
         /// The time: RFC 3339.
         at: String,
     },
-    /// A commit was built, or failed to build.
-    Build {
-        /// The commit.
-        id: String,
-        /// Why it failed; `None` if it was built.
-        failed: Option<String>,
-        /// Duration in seconds.
-        took_s: f64,
-    },
     /// Two commits were measured one after the other.
     Pair(Pair),
-    /// A commit's measurement failed more than once.
-    Fault {
-        /// The commit.
-        id: String,
-        /// The reason.
-        why: String,
-    },
+    /// A commit could not be built, or its measurement failed more than once.
+    Fault(Fault),
     /// The bisection finished.
     End {
         /// The time: RFC 3339.
@@ -78,8 +64,6 @@ pub(super) struct Pair {
     pub(super) base_value: f64,
     /// The figure of `new`.
     pub(super) new_value: f64,
-    /// Duration of both in seconds.
-    pub(super) took_s: f64,
 }
 
 /// The directory of a bisection, locked by this process.
@@ -111,25 +95,23 @@ pub(super) fn home() -> Result<PathBuf> {
         })
 }
 
-/// The events in the log's complete lines.
-fn read(path: &Path) -> Result<Vec<Event>> {
+/// The events in the log's complete lines, and their length in bytes.
+fn read(path: &Path) -> Result<(Vec<Event>, u64)> {
     let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(Error::new(format!("cannot read {}: {e}", path.display()))),
+        Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
+        text => text.map_err(|e| Error::new(format!("cannot read {}: {e}", path.display())))?,
     };
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
-    let lines = text[..whole].lines().zip(1..);
-    lines
-        .map(|(line, number)| {
-            serde_json::from_str(line).map_err(|e| {
-                Error::new(format!(
-                    "{}, line {number}: {e}; --restart starts again",
-                    path.display()
-                ))
-            })
+    let event = |(line, number): (&str, usize)| {
+        serde_json::from_str(line).map_err(|e| {
+            let path = path.display();
+            Error::new(format!(
+                "{path}, line {number}: {e}; --restart starts again"
+            ))
         })
-        .collect()
+    };
+    let events = text[..whole].lines().zip(1..).map(event);
+    Ok((events.collect::<Result<_>>()?, whole as u64))
 }
 
 impl State {
@@ -157,13 +139,14 @@ impl State {
         let lock = lock(&folder)?;
         end_leftovers(&folder.join("running"), &folder);
         let path = folder.join("events.jsonl");
-        let events = if restart { Vec::new() } else { read(&path)? };
+        let (events, len_bytes) = match restart {
+            true => (Vec::new(), 0),
+            false => read(&path)?,
+        };
+        let mut log = OpenOptions::new();
+        let log = log.append(true).create(true).open(&path).map_err(cannot)?;
         // Remove a torn last line, so that the next event starts a new line.
-        rewrite(&path, &events).map_err(cannot)?;
-        let log = OpenOptions::new()
-            .append(true)
-            .open(&path)
-            .map_err(cannot)?;
+        log.set_len(len_bytes).map_err(cannot)?;
         let mut state = State {
             folder,
             log,
@@ -211,31 +194,6 @@ impl State {
         Ok(())
     }
 
-    /// Discards the build and measurement failures of these commits.
-    pub(super) fn forget_failures(&mut self, commits: &[String]) -> Result<()> {
-        self.events.retain(|event| match event {
-            Event::Build {
-                id,
-                failed: Some(_),
-                ..
-            }
-            | Event::Fault { id, .. } => !commits.contains(id),
-            _ => true,
-        });
-        self.write_again()
-    }
-
-    fn write_again(&mut self) -> Result<()> {
-        let path = self.folder.join("events.jsonl");
-        let cannot = |e| Error::new(format!("cannot write {}: {e}", path.display()));
-        rewrite(&path, &self.events).map_err(cannot)?;
-        self.log = OpenOptions::new()
-            .append(true)
-            .open(&path)
-            .map_err(cannot)?;
-        Ok(())
-    }
-
     /// Whether it finished.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.events.last(), Some(Event::End { .. }))
@@ -252,8 +210,7 @@ impl State {
     /// Why a commit cannot be measured, if known.
     pub(super) fn failure(&self, commit: &str) -> Option<&str> {
         self.events.iter().find_map(|event| match event {
-            Event::Build { id, failed, .. } if id == commit => failed.as_deref(),
-            Event::Fault { id, why } if id == commit => Some(why.as_str()),
+            Event::Fault(fault) if fault.id == commit => Some(fault.why.as_str()),
             _ => None,
         })
     }
@@ -295,7 +252,7 @@ impl State {
         for part in ["trees", "logs"] {
             fs::remove_dir_all(self.folder.join(part)).map_err(cannot)?;
         }
-        for part in ["record.jsonl", "running", "events.jsonl", "lock"] {
+        for part in ["running", "events.jsonl", "lock"] {
             match fs::remove_file(self.folder.join(part)) {
                 Err(e) if e.kind() != ErrorKind::NotFound => return Err(cannot(e)),
                 _ => {}
@@ -306,20 +263,6 @@ impl State {
             _ => Ok(()),
         }
     }
-
-    /// Mean seconds per pair and per build so far; 0 without any.
-    pub(super) fn costs(&self) -> (f64, f64) {
-        let (mut pairs, mut builds) = ((0.0, 0u32), (0.0, 0u32));
-        for event in &self.events {
-            match event {
-                Event::Pair(pair) => pairs = (pairs.0 + pair.took_s, pairs.1 + 1),
-                Event::Build { took_s, .. } => builds = (builds.0 + took_s, builds.1 + 1),
-                _ => {}
-            }
-        }
-        let each = |(sum, count): (f64, u32)| sum / f64::from(count.max(1));
-        (each(pairs), each(builds))
-    }
 }
 
 /// Whether a directory contains our state, or nothing else. This is checked because the contents of `trees`
@@ -329,21 +272,14 @@ fn may_be_ours(folder: &Path) -> bool {
     let Ok(entries) = fs::read_dir(folder) else {
         return !folder.exists();
     };
-    let begun = matches!(
-        read(&folder.join("events.jsonl"))
-            .unwrap_or_default()
-            .first(),
-        Some(Event::Start { .. })
-    );
+    let log = read(&folder.join("events.jsonl")).unwrap_or_default();
+    let ours = |entry: fs::DirEntry| match entry.file_name().to_str() {
+        Some("lock" | "events.jsonl") => true,
+        Some("trees" | "logs") => empty(&entry.path()),
+        _ => false,
+    };
     // A run that was killed before its first event leaves nothing to keep.
-    begun
-        || entries
-            .flatten()
-            .all(|entry| match entry.file_name().to_str() {
-                Some("lock" | "events.jsonl") => true,
-                Some("trees" | "logs") => empty(&entry.path()),
-                _ => false,
-            })
+    matches!(log.0.first(), Some(Event::Start { .. })) || entries.flatten().all(ours)
 }
 
 /// Locks the directory, so that only one process uses it.
@@ -371,19 +307,4 @@ fn lock(folder: &Path) -> Result<File> {
     file.set_len(0).map_err(cannot)?;
     writeln!(file, "{}", std::process::id()).map_err(cannot)?;
     Ok(file)
-}
-
-/// Replaces the log atomically.
-fn rewrite(path: &Path, events: &[Event]) -> std::io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    let mut text = Vec::new();
-    for event in events {
-        serde_json::to_writer(&mut text, event)?;
-        text.push(b'\n');
-    }
-    file.write_all(&text)?;
-    file.as_file().sync_all()?;
-    file.persist(path)?;
-    Ok(())
 }

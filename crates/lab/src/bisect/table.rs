@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use throughline_explain::text::aligned;
+
 use super::evidence::Level;
 use super::git::Commit;
-use super::result::{Found, Mark, Outcome, Step, Trial, percent, percent_and_sure, sure};
+use super::result::{Answer, Mark, Outcome, Step, Trial, percent, percent_and_sure, sure};
 
 /// The longest subject shown in full in a table.
 const SUBJECT_LEN: usize = 60;
@@ -24,20 +26,6 @@ fn subject(commit: &Commit) -> String {
     short
 }
 
-impl Found {
-    fn trial(&self) -> &Trial {
-        match self {
-            Found::Commit { trial, .. }
-            | Found::Several { trial, .. }
-            | Found::Unconfirmed { trial, .. }
-            | Found::NoDifference(trial)
-            | Found::NotEnough(trial)
-            | Found::TooVague(trial)
-            | Found::Better(trial) => trial,
-        }
-    }
-}
-
 fn commit_lines(f: &mut fmt::Formatter<'_>, commit: &Commit) -> fmt::Result {
     writeln!(f, "    commit {}", commit.id)?;
     writeln!(f, "    Author: {}", plain(&commit.author))?;
@@ -54,62 +42,50 @@ fn beside(trial: &Trial) -> String {
 
 impl Outcome {
     fn answer(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let trial = self.found.trial();
-        let change = trial.change();
-        match &self.found {
-            Found::Commit { culprit, .. } => {
-                writeln!(f, "{} is the commit that made it worse:", culprit.short)?;
-                commit_lines(f, culprit)?;
-                writeln!(f, "compared with its parent {}: {change}", beside(trial))
-            }
-            Found::Several { suspects, .. } => {
-                writeln!(
-                    f,
-                    "one of these {} commits made it worse; it could not be determined which one:",
-                    suspects.len()
-                )?;
-                for commit in suspects {
-                    writeln!(f, "    {} {}", commit.short, subject(commit))?;
-                }
-                writeln!(
-                    f,
-                    "the last of them compared with {}: {change}",
-                    beside(trial)
-                )
-            }
-            Found::Unconfirmed { culprit, .. } => {
-                writeln!(
-                    f,
-                    "the bisection ends at {}, but this is not confirmed:",
-                    culprit.short
-                )?;
-                commit_lines(f, culprit)?;
-                writeln!(f, "compared with its parent {}: {change}", beside(trial))
-            }
-            Found::NoDifference(_) => writeln!(
+        let (trial, suspects) = (&self.found.trial, &self.found.suspects);
+        let (change, seen) = (trial.change(), seen(trial));
+        let culprit = suspects.last().map_or("", |commit| &commit.short);
+        match self.found.verdict {
+            Answer::Commit => writeln!(f, "{culprit} is the commit that made it worse:")?,
+            Answer::Unconfirmed => writeln!(
                 f,
-                "no difference between good and bad larger than the threshold: {change}; {} could have been \
-                 detected",
-                seen(trial)
-            ),
-            Found::NotEnough(_) => writeln!(
+                "the bisection ends at {culprit}, but this is not confirmed:"
+            )?,
+            Answer::Several => writeln!(
                 f,
-                "it could not be shown whether good and bad differ: {change}; {} could have been detected. \
-                 More pairs (--max-pairs), a quieter machine or a steadier measurement would detect smaller \
-                 differences",
-                seen(trial)
-            ),
-            Found::TooVague(_) => writeln!(
+                "one of these {} commits made it worse; it could not be determined which one:",
+                suspects.len()
+            )?,
+            Answer::NoDifference => writeln!(
+                f,
+                "no difference between good and bad larger than the threshold: {change}; {seen} could have \
+                 been detected"
+            )?,
+            Answer::NotEnough => writeln!(
+                f,
+                "it could not be shown whether good and bad differ: {change}; {seen} could have been \
+                 detected. More pairs (--max-pairs), a quieter machine or a steadier measurement would detect \
+                 smaller differences"
+            )?,
+            Answer::TooVague => writeln!(
                 f,
                 "good and bad differ, but the size of the difference is not known well enough to classify \
                  commits: {change}. More pairs (--max-pairs) or a steadier measurement would help"
-            ),
-            Found::Better(_) => writeln!(f, "the bad end is better than the good end: {change}"),
+            )?,
+            Answer::Better => writeln!(f, "the bad end is better than the good end: {change}")?,
         }
+        match &suspects[..] {
+            [] => return Ok(()),
+            [one] => commit_lines(f, one)?,
+            several => several
+                .iter()
+                .try_for_each(|one| writeln!(f, "    {} {}", one.short, subject(one)))?,
+        }
+        writeln!(f, "{culprit} compared with {}: {change}", beside(trial))
     }
 
     fn tail(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if matches!(self.found, Found::Commit { .. } | Found::Several { .. }) {
+        if matches!(self.found.verdict, Answer::Commit | Answer::Several) {
             writeln!(
                 f,
                 "the bad end compared with the good end: {}",
@@ -147,7 +123,7 @@ fn ratio(step: &Step) -> String {
 }
 
 /// The cells of one row.
-fn cells(step: &Step, culprit: Option<&str>) -> [String; 8] {
+fn cells(step: &Step, culprit: Option<&str>) -> Vec<String> {
     let figures = &step.figures;
     let or_dash = |text: String| {
         if figures.count == 0 {
@@ -160,7 +136,7 @@ fn cells(step: &Step, culprit: Option<&str>) -> [String; 8] {
     if culprit == Some(step.commit.id.as_str()) {
         verdict.push_str(" <- this one");
     }
-    [
+    vec![
         step.commit.short.clone(),
         figures.count.to_string(),
         or_dash(format!("{:.3}", figures.mean)),
@@ -178,8 +154,8 @@ impl fmt::Display for Outcome {
         self.answer(f)?;
         self.tail(f)?;
         writeln!(f)?;
-        let culprit = match &self.found {
-            Found::Commit { culprit, .. } => Some(culprit.id.as_str()),
+        let culprit = match &self.found.suspects[..] {
+            [one] if self.found.verdict == Answer::Commit => Some(one.id.as_str()),
             _ => None,
         };
         let head = [
@@ -192,26 +168,11 @@ impl fmt::Display for Outcome {
             "verdict",
             "subject",
         ];
-        let mut rows = vec![head.map(str::to_owned)];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
         rows.extend(self.steps.iter().map(|step| cells(step, culprit)));
-        let mut widths = [0; 8];
-        for row in &rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.chars().count());
-            }
-        }
-        for row in &rows {
-            let mut line = String::new();
-            for (place, (cell, width)) in row.iter().zip(widths).enumerate() {
-                // Numbers are right-aligned, names left-aligned.
-                let cell = match place {
-                    1..=4 => format!("{cell:>width$}"),
-                    _ => format!("{cell:<width$}"),
-                };
-                line.push_str(&cell);
-                line.push_str("  ");
-            }
-            writeln!(f, "{}", line.trim_end())?;
+        // Numbers are right-aligned, names left-aligned.
+        for line in aligned(&rows, 1..5) {
+            writeln!(f, "{line}")?;
         }
         for step in &self.steps {
             if let Some(why) = &step.why {

@@ -13,7 +13,7 @@
 //! - The requested confidence holds for all verdicts together: each gets its share of the error probability
 //!   (Bonferroni). If nothing differs, a table of twenty quantities raises no more false alarms than one of a
 //!   single quantity.
-//! - Nothing is dropped silently: apparent warm-up and outliers are reported, and still counted.
+//! - No sample is dropped.
 
 mod differences;
 mod gate;
@@ -21,31 +21,42 @@ mod show;
 mod side;
 mod turns;
 
+use clap::Args;
 use serde::Serialize;
 
+use crate::percent::confidence;
 use crate::record::{Column, Head, Record};
-use crate::stats::{Judgement, Outlier, Pairs, Question, Summary, judge, judge_at_looks};
+use crate::stats::{Judgement, Pairs, Question, Summary, judge, judge_at_looks};
 use crate::{Error, Result};
 
 pub use gate::{Gate, Gated, Limits, Outcome};
 use side::Group;
 
 /// What to compare, and with what confidence.
-#[derive(Clone, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Choice {
-    /// Series by name; empty: all that both sides have.
+    /// For files, compare only this series, which all must have; may be given several times [default: all
+    /// common series]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["base_series", "new_series"])]
     pub series: Vec<String>,
-    /// Quantities by name; empty: all that both sides have.
+    /// Compare only this quantity; may be given several times [default: for files, all; for targets,
+    /// throughput; for commands, time or figure]
+    #[arg(long = "quantity", value_name = "NAME")]
     pub quantities: Vec<String>,
-    /// The base's series, if the names of the two series differ.
+    /// The base series, if the two series have different names or are in one file
+    #[arg(long = "base-series", id = "base_series", value_name = "NAME")]
     pub base: Option<String>,
-    /// The series to compare with the base.
+    /// The series to compare with it
+    #[arg(long = "new-series", id = "new_series", value_name = "NAME")]
     pub new: Option<String>,
-    /// Rounds to skip at the start, as warm-up.
+    /// For files, skip the first rounds as warm-up
+    #[arg(long = "skip", value_name = "ROUNDS", default_value_t = 0)]
     pub skip_rounds: u32,
     /// Differences up to this size count as none, in percent.
+    #[arg(skip = Question::DEFAULT_THRESHOLD_PERCENT)]
     pub threshold_percent: f64,
-    /// Confidence in all verdicts together.
+    /// Required confidence of all answers together, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "99.5", value_parser = confidence)]
     pub confidence: f64,
 }
 
@@ -71,10 +82,6 @@ pub struct Side {
     /// Summary of its samples; with several runs, of their medians.
     #[serde(flatten)]
     pub summary: Summary,
-    /// The number of samples at the start that look like warm-up; they are still counted.
-    pub warm_up_samples: usize,
-    /// Outliers; they are still counted. `index` refers to the compared samples, from 0.
-    pub outliers: Vec<Outlier>,
 }
 
 /// One quantity, compared between two runs or two series.
@@ -130,16 +137,8 @@ impl Comparison {
                 "one side has no run: there is nothing to compare",
             ));
         };
-        let mut comparison = Comparison {
-            base: base.iter().map(source).collect(),
-            new: new.iter().map(source).collect(),
-            warnings: differences::between(base, new),
-            confidence: choice.confidence,
-            rows: Vec::new(),
-        };
+        let mut comparison = Comparison::empty(base, new, choice);
         let (theirs, ours) = (side::groups(base, choice)?, side::groups(new, choice)?);
-        holds_samples(first.0, &theirs)?;
-        holds_samples(other.0, &ours)?;
         let partners = match (&choice.base, &choice.new) {
             (None, None) => in_common(&theirs, &ours, choice)?,
             (from, to) => {
@@ -152,12 +151,12 @@ impl Comparison {
         if base.len().max(new.len()) > 1 {
             comparison.warnings.extend(turns.warning());
         }
-        let sides = Sides {
-            base: &theirs,
-            new: &ours,
-            taken: Taken::Apart(&turns.pairs),
+        let judged = |base: &Group, new: &Group, question: &Question| {
+            let (from, to) = (base.figures(), new.figures());
+            let pairs = turns.pairs.iter().map(|(i, j)| (from[*i], to[*j]));
+            by_runs(pairs.unzip(), question)
         };
-        comparison.rows = sides.rows(&partners, choice, &mut comparison.warnings)?;
+        comparison.compare((&theirs, &ours), &partners, choice, &judged)?;
         Ok(comparison)
     }
 
@@ -170,15 +169,8 @@ impl Comparison {
     pub fn within(runs: &[Run<'_>], choice: &Choice) -> Result<Comparison> {
         let first = runs.first();
         let first = first.ok_or_else(|| Error::new("there is no run to compare"))?;
-        let mut comparison = Comparison {
-            base: runs.iter().map(source).collect(),
-            new: Vec::new(),
-            warnings: differences::between(runs, &[]),
-            confidence: choice.confidence,
-            rows: Vec::new(),
-        };
+        let mut comparison = Comparison::empty(runs, &[], choice);
         let groups = side::groups(runs, choice)?;
-        holds_samples(first.0, &groups)?;
         let (Some(from), Some(to)) = (&choice.base, &choice.new) else {
             return Err(Error::new(format!(
                 "only one run is given: name the two of its series to compare, the base and the new; there \
@@ -188,28 +180,37 @@ impl Comparison {
         };
         let from = chosen(first.0, &groups, Some(from))?;
         let to = chosen(first.0, &groups, Some(to))?;
-        let most: Vec<Option<u32>> = runs.iter().map(|run| run.1.most_rounds()).collect();
-        let sides = Sides {
-            base: &groups,
-            new: &groups,
-            taken: Taken::Together(&most),
+        let judged = |base: &Group, new: &Group, question: &Question| {
+            let of_run = |((base, new), run): ((&Column, &Column), &Run<'_>)| {
+                let (from, to) = base.paired(new);
+                match run.1.head.max_rounds {
+                    Some(most) => judge_at_looks(&from, &to, question, most as usize),
+                    None => judge(&from, &to, question),
+                }
+            };
+            let each = base.runs.iter().zip(&new.runs).zip(runs);
+            let mut each: Vec<Judgement> = each.map(of_run).collect();
+            match each.len() {
+                1 => each.remove(0),
+                _ => by_runs(each.iter().map(|run| (1.0, run.ratio)).unzip(), question),
+            }
         };
-        comparison.rows = sides.rows(&[(from, to)], choice, &mut comparison.warnings)?;
+        comparison.compare((&groups, &groups), &[(from, to)], choice, &judged)?;
         Ok(comparison)
     }
-}
 
-fn source((name, record): &Run<'_>) -> Source {
-    Source {
-        name: (*name).to_owned(),
-        head: record.head.clone(),
-    }
-}
-
-fn holds_samples(name: &str, groups: &[Group]) -> Result<()> {
-    match groups.is_empty() {
-        true => Err(Error::new(format!("{name} contains no samples to compare"))),
-        false => Ok(()),
+    fn empty(base: &[Run<'_>], new: &[Run<'_>], choice: &Choice) -> Comparison {
+        let source = |(name, record): &Run<'_>| Source {
+            name: (*name).to_owned(),
+            head: record.head.clone(),
+        };
+        Comparison {
+            base: base.iter().map(source).collect(),
+            new: new.iter().map(source).collect(),
+            warnings: differences::between(base, new),
+            confidence: choice.confidence,
+            rows: Vec::new(),
+        }
     }
 }
 
@@ -267,37 +268,35 @@ fn chosen(run: &str, groups: &[Group], name: Option<&str>) -> Result<String> {
     }
 }
 
-/// How the two sides were measured.
-enum Taken<'a> {
-    /// In separate runs. A pair is the indices of a base run and a new run.
-    Apart(&'a [(usize, usize)]),
-    /// In the same runs. For each run, the maximum number of rounds if it could stop early.
-    Together(&'a [Option<u32>]),
+/// Judges two groups.
+type Judge<'a> = dyn Fn(&Group, &Group, &Question) -> Judgement + 'a;
+
+/// Judges figures of runs.
+fn by_runs((from, to): (Vec<f64>, Vec<f64>), question: &Question) -> Judgement {
+    Judgement {
+        of: Pairs::Runs,
+        ..judge(&from, &to, question)
+    }
 }
 
-/// The series of both sides.
-struct Sides<'a> {
-    base: &'a [Group],
-    new: &'a [Group],
-    taken: Taken<'a>,
-}
-
-impl Sides<'_> {
-    fn rows(
-        &self,
+impl Comparison {
+    /// Adds a row for each quantity that partners share.
+    fn compare(
+        &mut self,
+        (theirs, ours): (&[Group], &[Group]),
         partners: &[(String, String)],
         choice: &Choice,
-        warnings: &mut Vec<String>,
-    ) -> Result<Vec<Row>> {
+        judged: &Judge<'_>,
+    ) -> Result<()> {
         let mut pairs = Vec::new();
         for (from, to) in partners {
-            for base in self.base.iter().filter(|group| group.series == *from) {
+            for base in theirs.iter().filter(|group| group.series == *from) {
                 let same = |new: &&Group| new.series == *to && new.quantity == base.quantity;
-                let Some(new) = self.new.iter().find(same) else {
+                let Some(new) = ours.iter().find(same) else {
                     continue;
                 };
                 if base.unit != new.unit {
-                    warnings.push(format!(
+                    self.warnings.push(format!(
                         "'{}' has the unit '{}' on one side and '{}' on the other: not compared",
                         base.quantity, base.unit, new.unit
                     ));
@@ -328,52 +327,21 @@ impl Sides<'_> {
         pairs.retain(|(base, _)| wanted(&base.quantity));
         pairs.sort_by(|a, b| (&a.0.quantity, &a.0.series).cmp(&(&b.0.quantity, &b.0.series)));
         let each = 1.0 - (1.0 - choice.confidence) / pairs.len() as f64;
-        let row =
-            |(base, new): &(&Group, &Group)| self.row(base, new, choice.threshold_percent, each);
-        Ok(pairs.iter().map(row).collect())
-    }
-
-    fn row(&self, base: &Group, new: &Group, threshold_percent: f64, confidence: f64) -> Row {
-        let question = Question {
-            better: base.better,
-            threshold_percent,
-            confidence,
-        };
-        Row {
-            quantity: base.quantity.clone(),
-            unit: base.unit.clone(),
-            base: base.side(),
-            new: new.side(),
-            judgement: self.judgement(base, new, &question),
-        }
-    }
-
-    fn judgement(&self, base: &Group, new: &Group, question: &Question) -> Judgement {
-        let of_run = |((base, new), most): ((&Column, &Column), &Option<u32>)| {
-            let (from, to) = base.paired(new);
-            match most {
-                Some(most) => judge_at_looks(&from, &to, question, *most as usize),
-                None => judge(&from, &to, question),
+        self.rows.extend(pairs.into_iter().map(|(base, new)| {
+            let question = Question {
+                better: base.better,
+                threshold_percent: choice.threshold_percent,
+                confidence: each,
+            };
+            Row {
+                quantity: base.quantity.clone(),
+                unit: base.unit.clone(),
+                base: base.side(),
+                new: new.side(),
+                judgement: judged(base, new, &question),
             }
-        };
-        let (from, to): (Vec<f64>, Vec<f64>) = match self.taken {
-            Taken::Together(most) => {
-                let runs = base.runs.iter().zip(&new.runs).zip(most);
-                let mut each: Vec<Judgement> = runs.map(of_run).collect();
-                match each.len() {
-                    1 => return each.remove(0),
-                    _ => each.iter().map(|run| (1.0, run.ratio)).unzip(),
-                }
-            }
-            Taken::Apart(pairs) => {
-                let (from, to) = (base.figures(), new.figures());
-                pairs.iter().map(|(i, j)| (from[*i], to[*j])).unzip()
-            }
-        };
-        Judgement {
-            of: Pairs::Runs,
-            ..judge(&from, &to, question)
-        }
+        }));
+        Ok(())
     }
 }
 

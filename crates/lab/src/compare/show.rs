@@ -4,10 +4,7 @@ use std::fmt;
 
 use super::{Comparison, Row, Side};
 use crate::record::Better;
-use crate::stats::{Outlier, trimmed};
-
-/// Maximum number of outliers listed per side.
-const SHOWN: usize = 8;
+use crate::stats::trimmed;
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,9 +63,6 @@ impl Comparison {
         for (name, side) in names.iter().zip([&row.base, &row.new]) {
             writeln!(f, "  {name:<width$} : {}", side.summary)?;
         }
-        for (name, side) in names.iter().zip([&row.base, &row.new]) {
-            aside(name, side, f)?;
-        }
         let found = &row.judgement;
         let ratio = match found.has_interval() {
             true => format!("{:.4} [{:.4}, {:.4}]", found.ratio, found.low, found.high),
@@ -77,28 +71,4 @@ impl Comparison {
         writeln!(f, "  ratio {ratio}")?;
         writeln!(f, "  {found}")
     }
-}
-
-/// Notes on one side's samples.
-fn aside(name: &str, side: &Side, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    if side.warm_up_samples > 0 {
-        writeln!(
-            f,
-            "  {name}: the first {} of {} samples look like a warm-up (included)",
-            side.warm_up_samples, side.summary.count
-        )?;
-    }
-    if !side.outliers.is_empty() {
-        let one = |outlier: &Outlier| {
-            let far = if outlier.far { " far" } else { "" };
-            format!("{:.3} (sample {}{far})", outlier.value, outlier.index + 1)
-        };
-        let mut shown: Vec<String> = side.outliers.iter().take(SHOWN).map(one).collect();
-        if side.outliers.len() > SHOWN {
-            shown.push("…".into());
-        }
-        let (count, shown) = (side.outliers.len(), shown.join(", "));
-        writeln!(f, "  {name}: {count} outliers (included): {shown}")?;
-    }
-    Ok(())
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{Choice, Run, Side};
-use crate::Result;
 use crate::record::{Better, Column};
-use crate::stats::{Summary, outliers, warm_up};
+use crate::stats::Summary;
+use crate::{Error, Result};
 
 /// One column per run.
 pub(super) struct Group {
@@ -20,7 +20,7 @@ pub(super) struct Group {
 /// The series and quantities that all runs have, without skipped rounds, ordered by series, then quantity.
 ///
 /// # Errors
-/// If there are samples, but no series and quantity common to all runs.
+/// If there are no samples, or no series and quantity common to all runs.
 pub(super) fn groups(runs: &[Run<'_>], choice: &Choice) -> Result<Vec<Group>> {
     let mut groups: BTreeMap<(String, String), Vec<Column>> = BTreeMap::new();
     for (_, record) in runs {
@@ -33,13 +33,16 @@ pub(super) fn groups(runs: &[Run<'_>], choice: &Choice) -> Result<Vec<Group>> {
             }
         }
     }
-    let some = !groups.is_empty();
+    if groups.is_empty() {
+        let name = runs.first().map_or("the run", |run| run.0);
+        return Err(Error::new(format!("{name} contains no samples to compare")));
+    }
     groups.retain(|_, columns| {
         let one_unit = columns.iter().all(|column| column.unit == columns[0].unit);
         columns.len() == runs.len() && one_unit
     });
-    if some && groups.is_empty() {
-        return Err(crate::Error::new(
+    if groups.is_empty() {
+        return Err(Error::new(
             "the runs of a side have no series with the same quantity in common",
         ));
     }
@@ -62,15 +65,12 @@ impl Group {
 
     /// The values to show: the samples of a single run, or the medians of several.
     pub(super) fn side(&self) -> Side {
-        let (values, warm_up_samples) = match &self.runs[..] {
-            [one] => (one.values(), warm_up(&one.values())),
-            _ => (self.figures(), 0),
-        };
         Side {
             series: self.series.clone(),
-            summary: Summary::of(&values),
-            warm_up_samples,
-            outliers: outliers(&values),
+            summary: Summary::of(&match &self.runs[..] {
+                [one] => one.values(),
+                _ => self.figures(),
+            }),
         }
     }
 }

@@ -25,14 +25,11 @@ pub(super) fn pairs(base: &[Run<'_>], new: &[Run<'_>]) -> Turns {
 
 /// As [`pairs`], with the start times. They have the same format, so they sort as text.
 fn neighbours(base: &[String], new: &[String]) -> Turns {
-    let of = |times: &[String], is_new| -> Vec<(String, bool, usize)> {
-        let with_place = times.iter().cloned().zip(0..);
-        with_place
-            .map(|(time, place)| (time, is_new, place))
-            .collect()
+    let of = |times: &[String], is_new: bool| -> Vec<(String, bool, usize)> {
+        let times = times.iter().cloned().zip(0..);
+        times.map(|(time, place)| (time, is_new, place)).collect()
     };
-    let mut order = of(base, false);
-    order.extend(of(new, true));
+    let mut order = [of(base, false), of(new, true)].concat();
     // Runs with equal times keep the order in which they were named: first with first.
     order.sort_by(|a, b| (&a.0, a.2, a.1).cmp(&(&b.0, b.2, b.1)));
     let mut pairs = Vec::new();

@@ -17,10 +17,11 @@ use throughline::{FileOptions, Volume};
 use throughline_device::{AlignedBuf, Op};
 use throughline_models::Clock;
 
-use crate::hollow::load_image;
 use crate::interleave::{Sample, Variant};
-use crate::kernel::{LoopMount, e2fsck, may_mount, mke2fs};
+use crate::kernel::{e2fsck, may_mount, mke2fs};
 use crate::meter::Meter;
+use crate::modelled::load_image;
+use crate::mounts::mounted::Mounted;
 use crate::mounts::work::NEW;
 use crate::outcome::{Outcome, ratios};
 use crate::{Result, Settings, modelled};
@@ -166,7 +167,7 @@ fn kernel_file(image: &Path, outcome: &mut Outcome) -> Result<Option<File>> {
     }
     // From here on, only the open file keeps the file system mounted.
     let name = NAME.trim_start_matches('/');
-    let file = LoopMount::new(image, "ext3", None)?
+    let file = Mounted::hidden(image, "ext3")?
         .root()
         .open(name, NEW | OFlags::DIRECT)?;
     let content = AlignedBuf::zeroed((HEAD_BYTES + CALL_BYTES) as usize, PAGE_BYTES as usize);

@@ -16,14 +16,15 @@ use throughline::Volume;
 use throughline::internal::OpenBlockDevice;
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, NullDevice};
-use throughline_fileio::RawFile;
+use throughline_fileio::{self as fileio, RawFile};
 use throughline_models::{MANY_CORES, Scaling};
 
 use super::hammer::{Io, ONE_PROCESSOR, hammer, thread_counts};
-use crate::hollow::HollowDevice;
 use crate::interleave::Variant;
 use crate::kernel::mke2fs;
-use crate::outcome::{Outcome, ratios};
+use crate::modelled::load_image;
+use crate::outcome::Outcome;
+use crate::tap::{Hollow, Tapped};
 use crate::{Result, Settings};
 
 const SHARED_BYTES: u64 = 16 << 20;
@@ -43,7 +44,7 @@ impl DioCount {
 
 pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let sample_time = Duration::from_millis(settings.scaled(400, 20));
-    let disk = Disk::new(Arc::new(NullDevice::new(1 << 30)))?;
+    let disk = Disk::new(Arc::new(NullDevice::new(1 << 30))).map_err(fileio::Error::from)?;
     let raw = RawFile::new(Arc::new(disk));
     let (volume, file) = hollow_file(settings)?;
     let shared = DioCount::default();
@@ -173,7 +174,8 @@ fn hollow_file(settings: &Settings<'_>) -> Result<(Volume, throughline::File)> {
     let scratch = settings.scratch()?;
     let image = scratch.path().join("image");
     mke2fs(&image, 128 << 20, &["-t", "ext4", "-b", "4096"])?;
-    let device = Arc::new(HollowDevice::load(&image)?);
+    let memory = Arc::new(load_image(&image)?);
+    let device = Arc::new(Tapped::new(memory, Hollow::default(), None));
     let volume = settings
         .opening()
         .open_block_device(Arc::clone(&device) as Arc<dyn BlockDevice>)?;
@@ -182,7 +184,7 @@ fn hollow_file(settings: &Settings<'_>) -> Result<(Volume, throughline::File)> {
         .and_then(|file| file.reopen(throughline::FileOptions::new().direct(true)))?;
     file.write_at(&vec![1; SHARED_BYTES as usize], 0)?;
     volume.sync()?;
-    device.hollow_out();
+    device.tap.0.store(true, Ordering::Release);
     Ok((volume, file))
 }
 
@@ -193,10 +195,8 @@ fn bars(outcome: &mut Outcome, counts: &[usize]) {
         for ours in [raw, file] {
             let title = format!("{ours}: {threads} threads / 1 thread");
             let (many, one) = (name(ours, threads), name(ours, 1));
-            match threads {
-                2 => ratios! { outcome; title => "rate", many, one, at_least 1.8; },
-                _ => ratios! { outcome; title => "rate", many, one; },
-            }
+            let limit = (threads == 2).then_some(1.8);
+            outcome.ratio_at_least(&title, "rate", (&many, &one), limit);
         }
         for (ours, other) in [
             (raw, "raw, sharded"),

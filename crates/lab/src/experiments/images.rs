@@ -10,13 +10,14 @@
 
 use std::path::{Path, PathBuf};
 
-use throughline::{File, ImageOptions, Volume};
+use throughline::{File, ImageOptions, OpenOptions, Volume};
 use throughline_device::AlignedBuf;
 
 use crate::command::drop_cached;
 use crate::interleave::{Sample, Variant};
-use crate::kernel::{LoopMount, e2fsck, may_mount, mkfs};
+use crate::kernel::{e2fsck, may_mount, mkfs};
 use crate::meter::{Meter, Spent};
+use crate::mounts::mounted::Mounted;
 use crate::mounts::work::{NEW, together};
 use crate::outcome::{Outcome, ratios};
 use crate::streams::{targets, writers};
@@ -32,42 +33,18 @@ const FILES_PER_FOLDER: u64 = 100;
 const DATA: &str = "/data";
 
 /// Work on a volume, and the quantities that it measures.
-type Work = fn(&Tools<'_>, &Image) -> Result<Sample>;
+type Work = fn(&Tools, &Image) -> Result<Sample>;
 const WORKS: [(&str, Work, &[&str]); 6] = [
-    (
-        "stream",
-        |tools, image| tools.stream(image),
-        &["write", "read back"],
-    ),
-    (
-        "read of the base",
-        |tools, image| tools.read_base(image),
-        &["read"],
-    ),
-    (
-        "random 4 KiB writes",
-        |tools, image| tools.random_writes(image),
-        &["rate"],
-    ),
-    (
-        "rewrite of the base",
-        |tools, image| tools.rewrite(image),
-        &["write"],
-    ),
-    (
-        "small files",
-        |tools, image| tools.small_files(image),
-        &["rate"],
-    ),
-    (
-        "fsync of appends",
-        |tools, image| tools.appends(image),
-        &["rate"],
-    ),
+    ("stream", Tools::stream, &["write", "read back"]),
+    ("read of the base", Tools::read_base, &["read"]),
+    ("random 4 KiB writes", Tools::random_writes, &["rate"]),
+    ("rewrite of the base", Tools::rewrite, &["write"]),
+    ("small files", Tools::small_files, &["rate"]),
+    ("fsync of appends", Tools::appends, &["rate"]),
 ];
 
-struct Tools<'a> {
-    settings: &'a Settings<'a>,
+struct Tools {
+    options: OpenOptions,
     source: AlignedBuf,
     /// Of the stream, and of the data in the base.
     stream_bytes: u64,
@@ -190,18 +167,18 @@ impl Image {
     }
 
     /// Removes what the last sample made, and opens the image cold.
-    fn begin(&self, settings: &Settings<'_>) -> Result<Volume> {
+    fn begin(&self, options: &OpenOptions) -> Result<Volume> {
         if let Some(arguments) = self.new {
             mkfs("ext4", &self.path, arguments)?;
         }
         if let Some(overlay) = self.overlay.as_ref().filter(|overlay| overlay.exists()) {
             std::fs::remove_file(overlay)?;
         }
-        self.open(settings)
+        self.open(options)
     }
 
     /// Opens it cold.
-    fn open(&self, settings: &Settings<'_>) -> Result<Volume> {
+    fn open(&self, options: &OpenOptions) -> Result<Volume> {
         for path in [Some(&self.path), self.overlay.as_ref()]
             .into_iter()
             .flatten()
@@ -210,7 +187,7 @@ impl Image {
                 drop_cached(path)?;
             }
         }
-        let mut options = settings.opening();
+        let mut options = options.clone();
         if self.overlay.is_some() {
             let mut image = ImageOptions::new();
             image.overlay(self.overlay.clone());
@@ -220,10 +197,10 @@ impl Image {
     }
 }
 
-impl<'a> Tools<'a> {
-    fn new(settings: &'a Settings<'a>) -> Tools<'a> {
+impl Tools {
+    fn new(settings: &Settings<'_>) -> Tools {
         Tools {
-            settings,
+            options: settings.opening(),
             source: writers::source(),
             stream_bytes: settings.scaled(1024 * MIB, 16 * MIB) / MIB * MIB,
             writes: settings.scaled(20_000, 500),
@@ -272,10 +249,10 @@ impl<'a> Tools<'a> {
 
     /// A new file is written, and read again, cold.
     fn stream(&self, image: &Image) -> Result<Sample> {
-        let volume = image.begin(self.settings)?;
+        let volume = image.begin(&self.options)?;
         let spent = self.write_stream(&volume.create_file("/stream")?)?;
         volume.close()?;
-        let volume = image.open(self.settings)?;
+        let volume = image.open(&self.options)?;
         let mut sample = self.read_stream(&volume.open_file("/stream")?, "read back")?;
         volume.remove_file("/stream")?;
         volume.close()?;
@@ -284,21 +261,21 @@ impl<'a> Tools<'a> {
     }
 
     fn read_base(&self, image: &Image) -> Result<Sample> {
-        let volume = image.begin(self.settings)?;
+        let volume = image.begin(&self.options)?;
         let sample = self.read_stream(&volume.open_file(DATA)?, "read")?;
         volume.close()?;
         Ok(sample)
     }
 
     fn rewrite(&self, image: &Image) -> Result<Sample> {
-        let volume = image.begin(self.settings)?;
+        let volume = image.begin(&self.options)?;
         let spent = self.write_stream(&volume.open_file(DATA)?)?;
         volume.close()?;
         Ok(self.written(&spent))
     }
 
     fn random_writes(&self, image: &Image) -> Result<Sample> {
-        let volume = image.begin(self.settings)?;
+        let volume = image.begin(&self.options)?;
         let file = volume.open_file(DATA)?;
         let mut random = fastrand::Rng::with_seed(4096);
         let meter = Meter::start();
@@ -315,7 +292,7 @@ impl<'a> Tools<'a> {
 
     /// A tree, with one sync at the end.
     fn small_files(&self, image: &Image) -> Result<Sample> {
-        let volume = image.begin(self.settings)?;
+        let volume = image.begin(&self.options)?;
         let meter = Meter::start();
         let root = volume.create_dir("/tree")?;
         let mut made = 0;
@@ -337,7 +314,7 @@ impl<'a> Tools<'a> {
 
     /// Appends of 4 KiB, each with an fsync, by each thread to a file of its own.
     fn appends(&self, image: &Image) -> Result<Sample> {
-        let volume = image.begin(self.settings)?;
+        let volume = image.begin(&self.options)?;
         let file = |thread| volume.create_file(format!("/log{thread}"));
         let files = (0..image.threads)
             .map(file)
@@ -355,7 +332,7 @@ impl<'a> Tools<'a> {
     fn kernels_appends(&self, image: &Image) -> Result<Sample> {
         use std::os::unix::fs::FileExt as _;
         mkfs("ext4", &image.path, image.new.unwrap_or_default())?;
-        let mount = LoopMount::new(&image.path, "ext4", None)?;
+        let mount = Mounted::hidden(&image.path, "ext4")?;
         let file = |thread| mount.root().open(&format!("log{thread}"), NEW);
         let files = (0..image.threads).map(file).collect::<Result<Vec<_>>>()?;
         mount.sync()?;

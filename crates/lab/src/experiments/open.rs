@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use crate::interleave::Variant;
 use crate::kernel::mke2fs;
+use crate::meter::memory_kib;
 use crate::outcome::Outcome;
-use crate::{Error, Result, Settings};
+use crate::{Result, Settings};
 
 const TIB: u64 = 1 << 40;
 
@@ -14,13 +15,14 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     let image = scratch.path().join("image");
     let lazy = "lazy_itable_init=1,lazy_journal_init=1";
     mke2fs(&image, TIB, &["-t", "ext4", "-E", lazy])?;
+    let own = std::process::id();
     let open = |write: bool| {
-        let before = resident_kib()?;
+        let before = memory_kib(own, "VmRSS:");
         let began = Instant::now();
         let volume = settings.opening().write(write).open(&image)?;
         let opened = began.elapsed();
         volume.metadata("/")?;
-        let grown = resident_kib()?.saturating_sub(before);
+        let grown = memory_kib(own, "VmRSS:").saturating_sub(before);
         volume.close()?;
         Ok(vec![
             ("time", "ms", opened.as_secs_f64() * 1e3),
@@ -38,23 +40,7 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
         let name = format!("memory growth, {variant}, worst, MiB");
         outcome.at_most(&name, memory, 32.0);
     }
-    let peak = status_kib("VmHWM:")? as f64 / 1024.0;
+    let peak = memory_kib(own, "VmHWM:") as f64 / 1024.0;
     outcome.count("peak memory of the whole process, MiB", peak);
     Ok(())
-}
-
-fn resident_kib() -> Result<u64> {
-    status_kib("VmRSS:")
-}
-
-fn status_kib(field: &str) -> Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status
-        .lines()
-        .find_map(|l| l.strip_prefix(field))
-        .unwrap_or_default();
-    line.trim()
-        .trim_end_matches(" kB")
-        .parse()
-        .map_err(|e| Error::new(format!("/proc/self/status, {field} {e}")))
 }

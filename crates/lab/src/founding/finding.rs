@@ -3,19 +3,11 @@
 use std::fmt;
 
 use serde::Serialize;
+use throughline_explain::text::aligned;
 
-use super::reports::{From, Report};
-use crate::record::{self, Bar, Column, Ratio, Record};
+use super::reports::{From, Report, Row};
+use crate::record::{self, Bar, Better, Column, Ratio, Record};
 use crate::stats::{self, Summary};
-
-/// A figure of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Cell {
-    /// The mean of its samples, or the count.
-    pub value: f64,
-    /// The number of samples; 0 for a count.
-    pub samples: usize,
-}
 
 /// One line of the table.
 #[derive(Clone, Debug, Serialize)]
@@ -24,13 +16,13 @@ pub struct Line {
     pub what: &'static str,
     /// The unit of the figures; empty for plain numbers.
     pub unit: String,
-    /// The report's old way, or the planted fault.
-    pub old_way: Option<Cell>,
-    /// The figure of our engine.
-    pub ours: Option<Cell>,
-    /// The figure of the kernel.
-    pub kernel: Option<Cell>,
-    /// Ours over the old way; for samples, with its interval.
+    /// The mean of the report's old way, or of the planted fault.
+    pub old_way: Option<f64>,
+    /// The mean of our engine.
+    pub ours: Option<f64>,
+    /// The mean of the kernel.
+    pub kernel: Option<f64>,
+    /// Ours over the old way.
     pub ours_over_old: Option<Ratio>,
     /// Ours over the kernel.
     pub ours_over_kernel: Option<Ratio>,
@@ -60,12 +52,9 @@ pub struct Finding {
 impl Finding {
     /// The finding from `record`, a run of the report's experiment.
     pub fn of(report: &Report, record: &Record) -> Finding {
-        let columns = record.columns();
-        let source = Source {
-            columns: &columns,
-            record,
-        };
-        let lines = report.rows.iter().filter_map(|row| source.line(row));
+        let mut columns = record.columns();
+        columns.extend(record.lines.iter().filter_map(count));
+        let lines = report.rows.iter().filter_map(|row| line(row, &columns));
         let bars = record.lines.iter().filter_map(|line| match line {
             record::Line::Bar(bar) => Some(bar.clone()),
             _ => None,
@@ -93,69 +82,42 @@ impl Finding {
     }
 }
 
-struct Source<'a> {
-    columns: &'a [Column],
-    record: &'a Record,
+/// A count, as a single sample.
+fn count(line: &record::Line) -> Option<Column> {
+    let record::Line::Count { name, value } = line else {
+        return None;
+    };
+    Some(Column {
+        series: name.clone(),
+        quantity: String::new(),
+        unit: String::new(),
+        better: Better::Higher,
+        samples: vec![(1, *value)],
+    })
 }
 
-impl Source<'_> {
-    fn column(&self, series: &str, quantity: &str) -> Option<&Column> {
-        let mut columns = self.columns.iter();
-        columns.find(|column| column.series == series && column.quantity == quantity)
-    }
-
-    fn count(&self, wanted: &str) -> Option<f64> {
-        self.record.lines.iter().find_map(|line| match line {
-            record::Line::Count { name, value } if name == wanted => Some(*value),
-            _ => None,
-        })
-    }
-
-    fn line(&self, row: &super::reports::Row) -> Option<Line> {
-        let names = row.columns();
-        let line = match row.from {
-            From::Samples(quantity) => {
-                let of = |name: &Option<String>| self.column(name.as_deref()?, quantity);
-                let [old, ours, kernel] = names.each_ref().map(of);
-                let unit = [ours, old, kernel].into_iter().flatten().next();
-                Line {
-                    what: row.what,
-                    unit: unit.map(|column| column.unit.clone()).unwrap_or_default(),
-                    old_way: old.map(mean),
-                    ours: ours.map(mean),
-                    kernel: kernel.map(mean),
-                    ours_over_old: ratio(ours, old),
-                    ours_over_kernel: ratio(ours, kernel),
-                }
-            }
-            From::Counts(unit) => {
-                let of = |name: &Option<String>| {
-                    let value = self.count(name.as_deref()?)?;
-                    Some(Cell { value, samples: 0 })
-                };
-                let [old_way, ours, kernel] = names.each_ref().map(of);
-                Line {
-                    what: row.what,
-                    unit: unit.to_owned(),
-                    old_way,
-                    ours,
-                    kernel,
-                    ours_over_old: None,
-                    ours_over_kernel: None,
-                }
-            }
-        };
-        let is_there = line.old_way.or(line.ours).or(line.kernel).is_some();
-        is_there.then_some(line)
-    }
-}
-
-fn mean(column: &Column) -> Cell {
-    let summary = Summary::of(&column.values());
-    Cell {
-        value: summary.mean,
-        samples: summary.count,
-    }
+fn line(row: &Row, columns: &[Column]) -> Option<Line> {
+    let (quantity, unit) = match row.from {
+        From::Samples(quantity) => (quantity, None),
+        From::Counts(unit) => ("", Some(unit)),
+    };
+    let names = row.columns();
+    let column = |name: &Option<String>| {
+        let is_it = |one: &&Column| Some(&one.series) == name.as_ref() && one.quantity == quantity;
+        columns.iter().find(is_it)
+    };
+    let [old, ours, kernel] = names.each_ref().map(column);
+    let any = ours.or(old).or(kernel)?;
+    let mean = |column: &Column| Summary::of(&column.values()).mean;
+    Some(Line {
+        what: row.what,
+        unit: unit.unwrap_or(&any.unit).to_owned(),
+        old_way: old.map(mean),
+        ours: ours.map(mean),
+        kernel: kernel.map(mean),
+        ours_over_old: ratio(ours, old),
+        ours_over_kernel: ratio(ours, kernel),
+    })
 }
 
 fn ratio(over: Option<&Column>, under: Option<&Column>) -> Option<Ratio> {
@@ -163,33 +125,22 @@ fn ratio(over: Option<&Column>, under: Option<&Column>) -> Option<Ratio> {
     stats::ratio(&over, &under)
 }
 
-impl Line {
-    /// The last columns: ours over the old way, and ours over the kernel.
-    fn ratios(&self) -> [String; 2] {
-        let of_counts = match (self.ours, self.old_way) {
-            (Some(ours), Some(old)) if old.value != 0.0 => {
-                format!("{:.2}", ours.value / old.value)
-            }
-            _ => "-".into(),
-        };
-        let shown = |ratio: Option<Ratio>| {
-            let r = ratio?;
-            let digits = if r.value < 0.1 { 3 } else { 2 };
-            Some(format!(
-                "{:.digits$} [{:.digits$}, {:.digits$}]",
-                r.value, r.low, r.high
-            ))
-        };
-        [
-            shown(self.ours_over_old).unwrap_or(of_counts),
-            shown(self.ours_over_kernel).unwrap_or_else(|| "-".into()),
-        ]
+/// A ratio, with its interval if there is one.
+fn shown(ratio: Option<Ratio>) -> String {
+    let Some(r) = ratio else {
+        return "-".into();
+    };
+    let digits = if r.value < 0.1 { 3 } else { 2 };
+    let of = |value: f64| format!("{value:.digits$}");
+    match r.low == r.high {
+        true => of(r.value),
+        false => format!("{} [{}, {}]", of(r.value), of(r.low), of(r.high)),
     }
 }
 
 /// At least three significant digits, and no meaningless ones after the point.
-fn figure(cell: Option<Cell>) -> String {
-    match cell.map(|cell| cell.value) {
+fn figure(value: Option<f64>) -> String {
+    match value {
         None => "-".into(),
         Some(value) if value.abs() >= 1000.0 => format!("{value:.0}"),
         Some(value) if value.abs() >= 10.0 => format!("{value:.1}"),
@@ -208,23 +159,27 @@ impl fmt::Display for Finding {
             "" => line.what.to_owned(),
             unit => format!("{}, {unit}", line.what),
         };
-        let width = self.lines.iter().map(|line| name(line).chars().count());
-        let width = width.max().unwrap_or(0);
-        writeln!(
-            f,
-            "  {:width$} {:>10} {:>10} {:>10}  {:<20} ours / kernel",
-            "", "old way", "ours", "kernel", "ours / old way"
-        )?;
-        for line in &self.lines {
-            let [over_old, over_kernel] = line.ratios();
-            writeln!(
-                f,
-                "  {:width$} {:>10} {:>10} {:>10}  {over_old:<20} {over_kernel}",
+        let head = [
+            "",
+            "old way",
+            "ours",
+            "kernel",
+            "ours / old way",
+            "ours / kernel",
+        ];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        rows.extend(self.lines.iter().map(|line| {
+            vec![
                 name(line),
                 figure(line.old_way),
                 figure(line.ours),
-                figure(line.kernel)
-            )?;
+                figure(line.kernel),
+                shown(line.ours_over_old),
+                shown(line.ours_over_kernel),
+            ]
+        }));
+        for line in aligned(&rows, 1..4) {
+            writeln!(f, "  {line}")?;
         }
         let (met, all) = self.bars_met();
         writeln!(f, "  {met} of {all} limits met")?;
@@ -295,9 +250,9 @@ report 4: a large direct read gathered into one bio before anything is submitted
   claimed  first submit 2 ms -> 100 us; 32 MiB in 19 -> 17 ms
   claimed  512 MB read at 1900 -> 2000 MB/s (x 1.05)
   kernel   the kernel's O_DIRECT with the same call on the same file
-                                       old way       ours     kernel  ours / old way       ours / kernel
-  disk, 32 MiB read, MB/s                 1000       2000       2000  2.00 [2.00, 2.00]    1.00 [1.00, 1.00]
-  model ufs-phone, first submit, us       2000       50.0          -  0.025 [0.025, 0.025] -
+                                     old way  ours  kernel  ours / old way  ours / kernel
+  disk, 32 MiB read, MB/s               1000  2000    2000  2.00            1.00
+  model ufs-phone, first submit, us     2000  50.0       -  0.025           -
   1 of 2 limits met
     met      2.000 >= 1.05  a limit that was reached
     NOT MET  3.000 <= 1  one that was not
@@ -317,9 +272,9 @@ report 4: a large direct read gathered into one bio before anything is submitted
         assert_eq!(finding.lines.len(), 2, "what was not measured is left out");
         let [measured, modelled] = [&finding.lines[0], &finding.lines[1]];
         assert_eq!(measured.old_way, None);
-        assert_eq!(measured.ours.map(|cell| cell.samples), Some(1));
+        assert_eq!(measured.ours, Some(2000.0));
         assert_eq!(modelled.unit, "kIOPS");
-        assert_eq!(modelled.ratios(), ["6.40".to_owned(), "-".to_owned()]);
+        assert_eq!(shown(modelled.ours_over_old), "6.40");
     }
 
     #[test]

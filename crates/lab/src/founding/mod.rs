@@ -8,5 +8,5 @@
 mod finding;
 mod reports;
 
-pub use finding::{Cell, Finding, Line};
+pub use finding::{Finding, Line};
 pub use reports::{REPORTS, Report};

@@ -2,15 +2,13 @@
 //! as a control, the kernel's ext4, `fuse2fs`, and, as the least that requests cost, our server without a
 //! volume.
 
-use super::{System, server};
-use crate::outcome::{Outcome, ratios};
+use super::{System, mounted};
+use crate::outcome::Outcome;
 
 /// The kernel's ext4.
 const KERNEL: &str = "kernel ext4";
 /// The FUSE server of e2fsprogs.
 const FUSE2FS: &str = "fuse2fs";
-/// The kernel's tmpfs: the most that a file system could reach for programs with work of their own.
-const MEMORY: &str = "tmpfs";
 /// Our mount on the first transport again. The distance of its ratio from 1 is the noise of the others.
 const AGAIN: &str = "ours, again";
 /// The kernel's switch for FUSE over io_uring.
@@ -38,16 +36,6 @@ const DEV_FUSE: Transport = Transport {
     null: "null, /dev/fuse",
 };
 
-/// What is compared besides our mount, the kernel's ext4 and `fuse2fs`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Also {
-    Nothing,
-    /// On each transport, our mount with `small_files` and our server without a volume.
-    Null,
-    /// The kernel's tmpfs.
-    Memory,
-}
-
 /// One way to mount the image.
 #[derive(Clone, Debug)]
 pub(crate) struct Contestant {
@@ -58,8 +46,10 @@ pub(crate) struct Contestant {
 }
 
 impl Contestant {
-    /// All contestants that this user can mount on this machine. The others are noted in `outcome`.
-    pub(crate) fn all(outcome: &mut Outcome, also: Also) -> Vec<Contestant> {
+    /// All contestants that this user can mount on this machine. The others are noted in `outcome`. With
+    /// `null`, our mount with `small_files` and our server without a volume are among them, on each
+    /// transport.
+    pub(crate) fn all(outcome: &mut Outcome, null: bool) -> Vec<Contestant> {
         let mut all = Vec::new();
         let mut add = |name, system, options| {
             all.push(Contestant {
@@ -73,24 +63,20 @@ impl Contestant {
             ours,
             options,
             small_files: (small, with),
-            null,
+            null: floor,
         } in &transports
         {
             add(ours, System::Ours, Some(*options));
-            if also == Also::Null {
+            if null {
                 add(small, System::Ours, Some(*with));
-                add(null, System::Null, Some(*options));
+                add(floor, System::Null, Some(*options));
             }
         }
         if let Some(first) = transports.first() {
             add(AGAIN, System::Ours, Some(first.options));
         }
         let ext4 = System::Kernel("ext4".into());
-        let mut others = vec![(KERNEL, ext4), (FUSE2FS, System::Fuse2fs)];
-        if also == Also::Memory {
-            others.push((MEMORY, System::Memory));
-        }
-        for (name, system) in others {
+        for (name, system) in [(KERNEL, ext4), (FUSE2FS, System::Fuse2fs)] {
             match system.unavailable() {
                 None => add(name, system, None),
                 Some(why) => outcome.note(format!("{name}: skipped: {why}")),
@@ -102,7 +88,7 @@ impl Contestant {
 
 /// The transports that are possible here.
 fn transports(outcome: &mut Outcome) -> Vec<Transport> {
-    if let Some(why) = server::unavailable() {
+    if let Some(why) = mounted::unavailable() {
         outcome.note(format!("our mount: skipped: {why}"));
         return Vec::new();
     }
@@ -171,8 +157,6 @@ impl Aim {
             self.compare(outcome, small_files, KERNEL, None);
             self.compare(outcome, small_files, ours, None);
         }
-        self.compare(outcome, MEMORY, KERNEL, None);
-        self.compare(outcome, MEMORY, FUSE2FS, None);
         self.compare(outcome, IO_URING.ours, DEV_FUSE.ours, None);
         let over_rings = !outcome.samples(IO_URING.ours, self.quantity).is_empty();
         let first = if over_rings { IO_URING } else { DEV_FUSE };
@@ -182,10 +166,7 @@ impl Aim {
     fn compare(&self, outcome: &mut Outcome, over: &str, under: &str, limit: Option<f64>) {
         let quantity = self.quantity;
         let name = format!("{quantity}: {over} / {under}");
-        match limit {
-            Some(limit) => ratios! { outcome; name => quantity, over, under, at_least limit; },
-            None => ratios! { outcome; name => quantity, over, under; },
-        }
+        outcome.ratio_at_least(&name, quantity, (over, under), limit);
     }
 }
 

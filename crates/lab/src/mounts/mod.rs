@@ -9,8 +9,8 @@
 //! it affects no other process.
 
 pub(crate) mod contestants;
+pub(crate) mod mounted;
 pub(crate) mod place;
-pub(crate) mod server;
 pub(crate) mod source_tree;
 pub(crate) mod view;
 pub(crate) mod work;
@@ -23,15 +23,14 @@ use throughline_device::AlignedBuf;
 
 use crate::command::drop_cached;
 use crate::interleave::{Sample, Variant};
-use crate::kernel::{LoopMount, e2fsck, may_mount, mkfs, named};
+use crate::kernel::{e2fsck, may_mount, mkfs, named};
 use crate::outcome::Outcome;
 use crate::streams::targets::write_out;
 use crate::streams::writers;
 use crate::{Error, Result, Settings};
 use contestants::Contestant;
+use mounted::{At, Mounted};
 use place::Place;
-use server::{At, Server};
-use view::View;
 
 /// The implementation that serves a mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,18 +43,28 @@ pub enum System {
     Fuse2fs,
     /// Our server without a volume: files in memory. It ignores the image.
     Null,
-    /// The kernel's tmpfs. It ignores the image.
-    Memory,
 }
 
 impl System {
     /// Why it cannot be used here; `None` if it can.
     pub(crate) fn unavailable(&self) -> Option<String> {
         match self {
-            System::Kernel(_) | System::Memory if may_mount() => None,
-            System::Kernel(_) | System::Memory => Some("it needs root and loop devices".into()),
-            System::Ours | System::Null => server::unavailable(),
-            System::Fuse2fs => server::unavailable().or_else(|| server::missing("fuse2fs")),
+            System::Kernel(_) if may_mount() => None,
+            System::Kernel(_) => Some(
+                "it needs root and loop devices; any user can measure dir:PATH and mount:".into(),
+            ),
+            System::Ours | System::Null => mounted::unavailable(),
+            System::Fuse2fs => mounted::unavailable().or_else(|| mounted::missing("fuse2fs")),
+        }
+    }
+
+    /// Its name for people.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            System::Kernel(fs_type) => fs_type,
+            System::Ours => "throughline mount",
+            System::Fuse2fs => "fuse2fs",
+            System::Null => "throughline lab null",
         }
     }
 
@@ -63,7 +72,7 @@ impl System {
     pub(crate) fn fs_type(&self) -> &str {
         match self {
             System::Kernel(fs_type) => fs_type,
-            System::Ours | System::Fuse2fs | System::Null | System::Memory => "ext4",
+            System::Ours | System::Fuse2fs | System::Null => "ext4",
         }
     }
 
@@ -74,15 +83,17 @@ impl System {
         options: Option<&str>,
         place: At<'_>,
     ) -> Result<Mounted> {
-        Ok(match self {
-            System::Kernel(fs_type) => {
-                Mounted::Kernel(LoopMount::at(place, image, fs_type, options)?)
-            }
-            System::Ours => Mounted::Server(Server::ours(image, options, place)?),
-            System::Fuse2fs => Mounted::Server(Server::fuse2fs(image, options, place)?),
-            System::Null => Mounted::Server(Server::null(options, place)?),
-            System::Memory => Mounted::Kernel(LoopMount::tmpfs(place)?),
-        })
+        let mut command = match self {
+            System::Kernel(fs_type) => return Mounted::kernel(place, image, fs_type, options),
+            System::Ours | System::Null => crate::command::own()?,
+            System::Fuse2fs => named("fuse2fs"),
+        };
+        match self {
+            System::Ours => command.args(["mount", "-f"]).arg(image),
+            System::Null => command.args(["lab", "null"]),
+            _ => command.arg("-f").arg(image),
+        };
+        Mounted::served(command, options, place)
     }
 }
 
@@ -109,14 +120,6 @@ impl<'a> Bench<'a> {
         visible: bool,
     ) -> Result<Bench<'a>> {
         let scratch = settings.scratch()?;
-        let disk = rustix::fs::statvfs(scratch.path())?;
-        if disk.f_bavail * disk.f_frsize < image_bytes + image_bytes / 8 {
-            return Err(Error::new(format!(
-                "{} has no room for an image of {} MiB; a smaller --scale needs less",
-                settings.dir.display(),
-                image_bytes >> 20
-            )));
-        }
         let bench = Bench {
             settings,
             source: writers::source(),
@@ -184,38 +187,6 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// A file system mounted by the kernel or by a server process.
-pub(crate) enum Mounted {
-    Kernel(LoopMount),
-    Server(Server),
-}
-
-impl Mounted {
-    /// The root of the file system.
-    pub(crate) fn root(&self) -> Place<'_> {
-        match self {
-            Mounted::Kernel(mount) => mount.root(),
-            Mounted::Server(server) => server.root(),
-        }
-    }
-
-    fn view(&self) -> Option<&View> {
-        match self {
-            Mounted::Kernel(mount) => mount.view(),
-            Mounted::Server(server) => server.view(),
-        }
-    }
-
-    /// Unmounts. Returns once all data is durable and the server has exited. If the server failed, the error
-    /// contains its error output.
-    pub(crate) fn unmount(self) -> Result<()> {
-        match self {
-            Mounted::Kernel(_) => Ok(()),
-            Mounted::Server(server) => server.unmount(),
-        }
-    }
-}
-
 /// One sample of one contestant: mounted while the work is done.
 pub(crate) struct Session<'a> {
     pub(crate) bench: &'a Bench<'a>,
@@ -263,18 +234,12 @@ impl Session<'_> {
         let Some(mounted) = self.mounted.take() else {
             return Ok(());
         };
-        if let Mounted::Server(server) = &mounted {
-            let peak = server.peak_memory_kib();
-            self.peak_memory_kib = self.peak_memory_kib.max(peak);
-        }
+        self.peak_memory_kib = self.peak_memory_kib.max(mounted.peak_memory_kib());
         mounted.unmount()
     }
 
-    /// Remounts with cold caches. A tmpfs stays as it is.
+    /// Remounts with cold caches.
     pub(crate) fn cold(&mut self, read_only: bool) -> Result<()> {
-        if self.contestant.system == System::Memory {
-            return Ok(());
-        }
         self.unmount()?;
         drop_cached(&self.bench.image())?;
         self.mount(read_only)

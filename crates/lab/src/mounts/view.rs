@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::server::missing;
+use super::mounted::missing;
 use crate::kernel::{named, search_path};
 use crate::{Error, Result};
 
@@ -25,12 +25,17 @@ pub(crate) fn unavailable() -> Option<String> {
     missing("unshare").or_else(|| missing("nsenter"))
 }
 
-/// The process with the namespace.
-pub(crate) struct Holder(Child);
+/// A process with a namespace, and the path of the mount in it.
+pub(crate) struct View {
+    holder: Child,
+    /// Removed after the namespace: if a directory is removed, so is what other namespaces have mounted on
+    /// it.
+    point: Option<TempDir>,
+}
 
-impl Holder {
-    /// Starts it; what is mounted now stays mounted in its namespace.
-    pub(crate) fn new() -> Result<Holder> {
+impl View {
+    /// Starts the process; what is mounted now stays mounted in its namespace.
+    pub(crate) fn new() -> Result<View> {
         let mut command = named("unshare");
         command
             .args(["--mount", "--propagation", "private"])
@@ -39,59 +44,47 @@ impl Holder {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let failed = |e| Error::new(format!("no mount namespace by unshare: {e}"));
-        let mut holder = Holder(command.spawn().map_err(failed)?);
+        let holder = command.spawn().map_err(failed)?;
+        let point = None;
+        let mut view = View { holder, point };
         // The first byte comes from the new namespace.
-        match &mut holder.0.stdout {
-            Some(stdout) => stdout.read_exact(&mut [0]).map_err(failed)?,
-            None => return Err(Error::new("unshare has no standard output")),
+        if let Some(stdout) = &mut view.holder.stdout {
+            stdout.read_exact(&mut [0]).map_err(failed)?;
         }
-        Ok(holder)
+        Ok(view)
     }
 
-    /// Keeps `point`, whose mount it holds.
-    pub(crate) fn view(self, point: TempDir) -> View {
-        View {
-            holder: self,
-            point,
-        }
+    /// Keeps the directory, whose mount it holds, and which is detached elsewhere.
+    pub(crate) fn keep(&mut self, point: TempDir) {
+        self.point = Some(point);
     }
-}
 
-impl Drop for Holder {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        let _ = self.0.wait();
-    }
-}
-
-/// The namespace and the path of the mount in it.
-pub(crate) struct View {
-    holder: Holder,
-    /// Removed after the namespace: if a directory is removed, so is what other namespaces have mounted on
-    /// it.
-    point: TempDir,
-}
-
-impl View {
     /// The root of the mounted file system, for programs in the namespace.
     pub(crate) fn root(&self) -> &Path {
-        self.point.path()
+        self.point.as_ref().map_or(Path::new("/"), TempDir::path)
     }
 
     /// A command that runs `program` in the namespace.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = named("nsenter");
-        command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.0.id()));
+        command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id()));
         command.arg("--").arg(program);
         command
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        drop(self.holder.stdin.take());
+        let _ = self.holder.wait();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::{LoopMount, output};
-    use crate::mounts::server::At;
+    use crate::kernel::output;
+    use crate::mounts::mounted::{At, Mounted};
 
     #[test]
     fn programs_of_a_view_have_a_path_that_others_do_not_see() {
@@ -104,7 +97,7 @@ mod tests {
             scratch: scratch.path(),
             visible: true,
         };
-        let mount = LoopMount::tmpfs(place).expect("a mount");
+        let mount = Mounted::tmpfs(place).expect("a mount");
         let view = mount.view().expect("a view");
         let mut shell = view.command("sh");
         shell.args(["-c", "cd \"$1\" && pwd -P && touch made", "-"]);
@@ -116,7 +109,7 @@ mod tests {
         );
         assert_eq!(mount.root().stat("made").ok(), Some(0));
         assert!(!path.join("made").exists());
-        let holder = format!("/proc/{}", view.holder.0.id());
+        let holder = format!("/proc/{}", view.holder.id());
         drop(mount);
         assert!(!Path::new(&holder).exists(), "it has ended");
     }

@@ -1,10 +1,8 @@
 //! [`Record`]: a run, stored in a file. The parts of the lab exchange results only in this form. The format
 //! is that of `explain`; here is what statistics find in it.
 
-mod order;
 mod table;
 
-pub(crate) use order::effects_of_order;
 pub use table::Table;
 pub use throughline_explain::Latencies;
 pub(crate) use throughline_explain::TraceEvent;

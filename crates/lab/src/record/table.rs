@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Line, Record, effects_of_order};
+use super::{Line, Record};
 use crate::stats::Summary;
 
 /// The table of a record.
@@ -50,9 +50,6 @@ impl fmt::Display for Table<'_> {
                 Line::End { why } if why != "rounds" => writeln!(f, "  end   {why}")?,
                 _ => {}
             }
-        }
-        for effect in effects_of_order(record) {
-            writeln!(f, "  note  {effect}")?;
         }
         Ok(())
     }

@@ -62,17 +62,15 @@ impl Report {
             .flat_map(|one| &one.rows)
             .collect();
         let kinds = [
-            (Verdict::Slower, "slower"),
-            (Verdict::Faster, "faster"),
-            (Verdict::NoDifference, "no difference"),
-            (Verdict::NotEnough, "not enough evidence"),
+            Verdict::Slower,
+            Verdict::Faster,
+            Verdict::NoDifference,
+            Verdict::NotEnough,
         ];
-        let of_kind = |(verdict, words)| {
-            let count = rows
-                .iter()
-                .filter(|row| row.judgement.verdict == verdict)
-                .count();
-            (count > 0).then(|| format!("{count} {words}"))
+        let of_kind = |verdict: Verdict| {
+            let of_it = rows.iter().filter(|row| row.judgement.verdict == verdict);
+            let count = of_it.count();
+            (count > 0).then(|| format!("{count} {verdict}"))
         };
         let kinds: Vec<String> = kinds.into_iter().filter_map(of_kind).collect();
         if !kinds.is_empty() {

@@ -16,7 +16,8 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::record::{Better, Head, Latencies, Line, Record, Sample};
+use crate::record::{Better, Head, Latencies, Line, Record, Sample, Writer};
+use crate::workload::Plan;
 use crate::{Error, Progress, Result};
 
 pub(crate) use order::Order;
@@ -28,8 +29,6 @@ pub(crate) const ORDER: &str = "order of targets";
 
 /// Parameters common to all runs.
 pub struct Terms<'a> {
-    /// Rounds that are not counted.
-    pub warm_up: u32,
     /// Counted rounds; the maximum if the run may stop early.
     pub rounds: u32,
     /// Seed for the order of the targets.
@@ -44,14 +43,14 @@ pub struct Terms<'a> {
     pub progress: &'a Progress<'a>,
 }
 
-/// Part of a record, passed on during the run.
-#[derive(Debug)]
-pub enum Entry<'a> {
-    /// The first entry, once all targets are open.
-    Head(&'a Head),
-    /// A line, as soon as it is known.
-    Line(&'a Line),
-}
+/// Opens the file of a run's record, which may be `None`, once all targets are open.
+pub type Open<'a> = dyn FnMut(&Head) -> Result<Option<Writer>> + 'a;
+
+/// Measures the target of this number; `None` if interrupted.
+pub(crate) type Measure<'a> = dyn FnMut(usize) -> Result<Option<Taken>> + 'a;
+
+/// Rounds that are not counted.
+const WARM_UP: u32 = 1;
 
 /// One measured value of a sample.
 pub(crate) struct Measured {
@@ -88,16 +87,6 @@ pub(crate) struct Taken {
     pub(crate) latencies: Vec<(Cow<'static, str>, Classes)>,
 }
 
-/// The targets to measure.
-pub(crate) trait Subjects {
-    /// The name of each target.
-    fn labels(&self) -> &[String];
-
-    /// Measures one target. `turn` counts all rounds from 0, including warm-up. Returns `None` if
-    /// interrupted.
-    fn measure(&mut self, which: usize, turn: u32) -> Result<Option<Taken>>;
-}
-
 /// Why a run ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -127,19 +116,11 @@ pub fn labels<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<String
     }
 }
 
-/// The head of a run's record.
-pub(crate) fn head(name: &str, terms: &Terms<'_>, own: BTreeMap<String, Value>) -> Head {
-    let order = format!("drawn anew for each round, seed {}", terms.seed);
-    let mut settings = BTreeMap::from([(ORDER.to_owned(), order.into())]);
-    settings.extend(own);
-    let mut head = Head::new(name, terms.started, settings);
-    head.max_rounds = terms.asked.until.map(|_| terms.rounds);
-    head
-}
-
 /// A run in progress.
-pub(crate) struct Run<'a, 'k> {
+pub(crate) struct Run<'a> {
     terms: &'a Terms<'a>,
+    /// The name of each target.
+    labels: Vec<String>,
     order: Order,
     verdicts: Verdicts<'a>,
     /// For each target, this round's value of the quantity in question, if measured.
@@ -148,45 +129,53 @@ pub(crate) struct Run<'a, 'k> {
     quantities: BTreeMap<Cow<'static, str>, Better>,
     begun: Instant,
     record: Record,
-    keep: &'k mut dyn FnMut(Entry<'_>) -> Result<()>,
+    file: Option<Writer>,
 }
 
-impl<'a, 'k> Run<'a, 'k> {
-    /// Starts a run of `targets` targets. `keep` receives every entry as it is produced.
+impl<'a> Run<'a> {
+    /// Starts a run of targets with these labels, of each of which a fact is recorded, and these settings.
     pub(crate) fn begin(
-        terms: &'a Terms<'a>,
-        targets: usize,
-        head: Head,
-        keep: &'k mut dyn FnMut(Entry<'_>) -> Result<()>,
-    ) -> Result<Run<'a, 'k>> {
-        keep(Entry::Head(&head))?;
+        plan: &Plan<'a>,
+        name: &str,
+        labels: Vec<String>,
+        facts: Vec<Value>,
+        mut settings: BTreeMap<String, Value>,
+        open: &mut Open<'_>,
+    ) -> Result<Run<'a>> {
+        let terms = plan.terms;
+        let order = format!("drawn anew for each round, seed {}", terms.seed);
+        settings.insert(ORDER.to_owned(), order.into());
+        let facts: serde_json::Map<_, _> = labels.iter().cloned().zip(facts).collect();
+        settings.insert("targets".to_owned(), facts.into());
+        let mut head = Head::new(name, terms.started, settings);
+        head.max_rounds = terms.asked.until.map(|_| terms.rounds);
         Ok(Run {
             terms,
-            order: Order::new(terms.seed, targets),
-            verdicts: Verdicts::new(terms.asked, targets, terms.rounds as usize),
-            this_round: vec![None; targets],
+            order: Order::new(terms.seed, labels.len()),
+            verdicts: Verdicts::new(terms.asked, labels.len(), terms.rounds as usize),
+            this_round: vec![None; labels.len()],
             quantities: BTreeMap::new(),
             begun: Instant::now(),
+            file: open(&head)?,
             record: Record {
                 head,
                 lines: Vec::new(),
             },
-            keep,
+            labels,
         })
     }
 
     /// Runs all rounds, then compares each target with the first.
-    pub(crate) fn rounds(&mut self, subjects: &mut dyn Subjects) -> Result<Ended> {
-        let ended = self.measure_all(subjects)?;
-        let quantity = self.verdicts.quantity().to_owned();
-        let labels = subjects.labels();
-        for (label, judgement) in labels.iter().skip(1).zip(self.verdicts.judgements()) {
-            let text = format!(
-                "{quantity} of '{label}' against '{}': {judgement}",
-                labels[0]
-            );
-            self.line(Line::Note { text })?;
-        }
+    pub(crate) fn rounds(&mut self, measure: &mut Measure<'_>) -> Result<Ended> {
+        let ended = self.measure_all(measure)?;
+        let (quantity, first) = (self.verdicts.quantity(), &self.labels[0]);
+        let others = self.labels.iter().skip(1).zip(self.verdicts.judgements());
+        let notes: Vec<Line> = others
+            .map(|(label, judgement)| Line::Note {
+                text: format!("{quantity} of '{label}' against '{first}': {judgement}"),
+            })
+            .collect();
+        notes.into_iter().try_for_each(|note| self.line(note))?;
         Ok(ended)
     }
 
@@ -202,27 +191,28 @@ impl<'a, 'k> Run<'a, 'k> {
     }
 
     fn line(&mut self, line: Line) -> Result<()> {
-        (self.keep)(Entry::Line(&line))?;
+        if let Some(file) = &mut self.file {
+            file.line(&line)?;
+        }
         self.record.lines.push(line);
         Ok(())
     }
 
-    fn measure_all(&mut self, subjects: &mut dyn Subjects) -> Result<Ended> {
-        let targets = subjects.labels().len();
-        let all = self.terms.warm_up + self.terms.rounds;
+    fn measure_all(&mut self, measure: &mut Measure<'_>) -> Result<Ended> {
+        let targets = self.labels.len();
+        let all = WARM_UP + self.terms.rounds;
         let samples = all as usize * targets;
         for turn in 0..all {
             // In the record, warm-up rounds are round 0, but each has its own turn.
-            let counted = (turn + 1).saturating_sub(self.terms.warm_up);
+            let counted = (turn + 1).saturating_sub(WARM_UP);
             for (step, which) in self.order.next_round().into_iter().enumerate() {
                 if (self.terms.interrupted)() {
                     return Ok(Ended::Interrupted);
                 }
                 (self.terms.progress)(turn as usize * targets + step, samples)?;
-                let met = |error, label: &str| Error::new(format!("target '{label}': {error}"));
-                let taken = subjects.measure(which, turn);
-                let label = subjects.labels()[which].clone();
-                let Some(taken) = taken.map_err(|error| met(error, &label))? else {
+                let label = self.labels[which].clone();
+                let met = |error| Error::new(format!("target '{label}': {error}"));
+                let Some(taken) = measure(which).map_err(met)? else {
                     return Ok(Ended::Interrupted);
                 };
                 self.taken(which, &label, counted, taken)?;

@@ -11,8 +11,6 @@
 
 mod distribution;
 mod judge;
-mod order;
-mod outliers;
 mod ranks;
 mod ratio;
 mod sequential;
@@ -21,17 +19,13 @@ mod summary;
 #[cfg(test)]
 mod tests;
 mod verdict;
-mod warmup;
 
 pub use judge::judge;
-pub(crate) use order::{Rounds, effects_of_order};
-pub use outliers::{Outlier, outliers};
 pub(crate) use ratio::ratio;
 pub use sequential::{Sequential, Until, judge_at_looks};
 pub use summary::Summary;
 pub(crate) use verdict::trimmed;
 pub use verdict::{Judgement, Pairs, Question, Verdict};
-pub use warmup::warm_up;
 
 /// A standard normal variable, by the Box-Muller transform.
 pub(crate) fn normal(random: &mut fastrand::Rng) -> f64 {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{mean, sorted, stdev};
 
 /// Description of one variant's samples.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
     /// Number of samples.
     pub count: usize,
@@ -30,15 +30,7 @@ impl Summary {
     pub fn of(samples: &[f64]) -> Summary {
         let count = samples.len();
         if count == 0 {
-            return Summary {
-                count,
-                mean: 0.0,
-                median: 0.0,
-                min: 0.0,
-                max: 0.0,
-                stdev: 0.0,
-                cv_percent: 0.0,
-            };
+            return Summary::default();
         }
         let (mean, stdev) = (mean(samples), stdev(samples));
         let sorted = sorted(samples);

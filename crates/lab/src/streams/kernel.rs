@@ -12,7 +12,7 @@ use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
 use super::targets::stream_name;
 use super::writers::Stream;
-use crate::kernel::LoopMount;
+use crate::mounts::mounted::Mounted;
 use crate::mounts::work::NEW;
 use crate::{Error, Result};
 
@@ -51,7 +51,7 @@ impl KernelWay {
 /// A file system of the kernel, or a plain file.
 pub(crate) enum Kernel {
     Mounted {
-        mount: LoopMount,
+        mount: Mounted,
         /// The number of files of the last sample.
         made: Cell<u64>,
     },
@@ -59,9 +59,9 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
-    pub(crate) fn mount(image: &Path, fs_type: &str) -> Result<Kernel> {
+    pub(crate) fn ext4(image: &Path) -> Result<Kernel> {
         Ok(Kernel::Mounted {
-            mount: LoopMount::new(image, fs_type, None)?,
+            mount: Mounted::hidden(image, "ext4")?,
             made: Cell::default(),
         })
     }

@@ -5,6 +5,7 @@
 //! memory.
 
 use std::cell::Cell;
+use std::ops::Deref;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -27,6 +28,15 @@ pub(crate) fn write_out(
     source: &[u8],
     check: &dyn Fn() -> Result<()>,
 ) -> Result<()> {
+    let folder = path.parent().unwrap_or(path);
+    let disk = rustix::fs::statvfs(folder)?;
+    if len_bytes > disk.f_bavail.saturating_mul(disk.f_frsize) {
+        return Err(Error::new(format!(
+            "{} has no room for {} MiB: make size or --scale smaller, or name another --dir",
+            folder.display(),
+            len_bytes >> 20
+        )));
+    }
     let open = |flags: rustix::fs::OFlags| {
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create(true).truncate(true);
@@ -75,20 +85,7 @@ impl Opened {
 }
 
 /// An open file of our engine.
-pub(crate) enum Place {
-    InImage(throughline::File),
-    Plain(RawFile),
-}
-
-impl Place {
-    /// The file, in either place.
-    pub(crate) fn handle(&self) -> &Handle {
-        match self {
-            Place::InImage(file) => file,
-            Place::Plain(file) => file,
-        }
-    }
-}
+pub(crate) type OpenFile = Box<dyn Deref<Target = Handle> + Send + Sync>;
 
 /// The name of a writer's file.
 pub(crate) fn stream_name(writer: u64) -> String {
@@ -145,7 +142,7 @@ impl Ours {
                 }
                 let open = |writer| {
                     let file = volume.create_file(format!("/{}", stream_name(writer)))?;
-                    let file = Place::InImage(file.reopen(&options)?);
+                    let file = Box::new(file.reopen(&options)?);
                     Ok(OurStream { file, base: 0 })
                 };
                 let streams = (0..writers).map(open).collect::<Result<_>>()?;
@@ -156,7 +153,7 @@ impl Ours {
                 file.sync_all()?;
                 file.advise(Advice::DontNeed, 0, 0)?;
                 let open = |writer| {
-                    let file = Place::Plain(file.reopen(&options)?);
+                    let file = Box::new(file.reopen(&options)?);
                     let base = writer * each_bytes;
                     Ok(OurStream { file, base })
                 };
@@ -192,16 +189,16 @@ impl Ours {
 
 /// A stream to a file of our engine.
 pub(crate) struct OurStream {
-    pub(crate) file: Place,
+    pub(crate) file: OpenFile,
     pub(crate) base: u64,
 }
 
 impl Stream for OurStream {
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
-        Ok(self.file.handle().write_all_at(bytes, self.base + at)?)
+        Ok(self.file.write_all_at(bytes, self.base + at)?)
     }
 
     fn finish(&mut self) -> Result<()> {
-        Ok(self.file.handle().sync_all()?)
+        Ok(self.file.sync_all()?)
     }
 }

@@ -14,8 +14,7 @@ use tempfile::TempDir;
 
 use super::{MadeSpec, check};
 use crate::kernel;
-use crate::mounts::server::{self, At};
-use crate::mounts::{Mounted, System};
+use crate::mounts::mounted::{self, At, Mounted};
 use crate::streams::targets::write_out;
 use crate::streams::writers;
 use crate::{Error, Result};
@@ -42,17 +41,9 @@ fn new_image(image: &Path, fs_type: &str, mkfs: &[String], site: &Site<'_>) -> R
     let image_bytes = (site.data_bytes)
         .saturating_add(site.data_bytes / 8)
         .saturating_add(more_bytes(fs_type));
-    let disk = rustix::fs::statvfs(site.dir)?;
-    if image_bytes > disk.f_bavail.saturating_mul(disk.f_frsize) {
-        return Err(Error::new(format!(
-            "{} has no room for an image of {} MiB: make size smaller, or name another --dir",
-            site.dir.display(),
-            image_bytes >> 20
-        )));
-    }
     let image_bytes = image_bytes.next_multiple_of(1 << 20);
     let program = format!("mkfs.{fs_type}");
-    if let Some(why) = server::missing(&program) {
+    if let Some(why) = mounted::missing(&program) {
         return Err(Error::new(format!(
             "{why}: install the package with mkfs.{fs_type}"
         )));
@@ -75,15 +66,7 @@ impl Made {
     pub(super) fn mount(spec: &MadeSpec, site: &Site<'_>) -> Result<Made> {
         let (by, options) = (&spec.by, spec.mount.as_deref());
         if let Some(why) = by.unavailable() {
-            return Err(Error::new(match by {
-                System::Kernel(_) | System::Memory => {
-                    "loop devices and mounting need root; without it measure a directory of a mounted \
-                     file system (dir:PATH), or our mount (mount:)"
-                        .to_owned()
-                }
-                System::Ours | System::Null => format!("no FUSE here: {why}"),
-                System::Fuse2fs => format!("{why}: FUSE and the Debian package fuse2fs are needed"),
-            }));
+            return Err(Error::new(format!("{}: {why}", by.name())));
         }
         let site = Site {
             data_bytes: spec.data_bytes.unwrap_or(site.data_bytes),
@@ -92,30 +75,10 @@ impl Made {
         let folder: TempDir = crate::scratch_in(site.dir)?;
         let image = folder.path().join("image");
         let mkfs = new_image(&image, by.fs_type(), &spec.mkfs, &site)?;
-        let place = At {
-            scratch: folder.path(),
-            visible: false,
-        };
-        let mounted = by.mount(&image, options, place)?;
-        let specific: &[(&str, &str)] = match by {
-            System::Kernel(_) => &[("source", "loop device, direct-io=on")],
-            System::Memory => &[],
-            System::Ours | System::Fuse2fs | System::Null => &[(
-                "note",
-                "the server is a separate process: its cache stays warm, and only the machine's processor \
-                 time includes it",
-            )],
-        };
-        let who = match by {
-            System::Kernel(fs_type) => fs_type,
-            System::Ours => "throughline mount",
-            System::Fuse2fs => "fuse2fs",
-            System::Null => "throughline lab null",
-            System::Memory => "tmpfs",
-        };
-        let common = [("mkfs", mkfs.as_str()), ("file system", who)];
+        let mounted = by.mount(&image, options, At::hidden(folder.path()))?;
+        let common = [("mkfs", mkfs.as_str()), ("file system", by.name())];
         let options = options.map(|options| ("mount options", options));
-        let facts = common.iter().chain(specific).chain(&options);
+        let facts = common.iter().chain(&options);
         Ok(Made {
             mounted,
             facts: facts

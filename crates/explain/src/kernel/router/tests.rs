@@ -1,6 +1,5 @@
 //! Sequences of events, and the accounts they result in.
 
-use super::super::events::Name;
 use super::*;
 use crate::Counted;
 
@@ -28,7 +27,7 @@ fn explained(events: &[Told]) -> Vec<Explained> {
             dev: Some(dev),
             io,
             purpose: "data",
-            by: Name::default(),
+            by: String::new(),
             number,
         });
     }

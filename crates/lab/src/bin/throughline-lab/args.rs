@@ -67,8 +67,7 @@ enum LabCommand {
     /// job must not name a place outside the target (directory=, a filename= with another directory). Files
     /// are kept for the next round, unless the job says unlink=1.
     ///
-    /// Each round measures every target once, in a new random order. An effect of the position in the round
-    /// is reported.
+    /// Each round measures every target once, in a new random order.
     ///
     /// Everything that the run makes is removed at its end. Only kill -9 leaves files and directories named
     /// throughline-lab-… in the directory of a target or of --dir; if a file system was just being made, also
@@ -96,8 +95,8 @@ enum LabCommand {
     ///
     /// A verdict is 'faster', 'slower', 'no difference' larger than --threshold, or 'not enough evidence'. It
     /// uses signed ranks, not means, so its error rate is bounded by --confidence for any noise, and however
-    /// early the run ended; the confidence covers all lines of the table together. No sample is dropped;
-    /// warm-up effects (see --skip) and outliers are reported.
+    /// early the run ended; the confidence covers all lines of the table together. No sample is dropped, but
+    /// for those of --skip.
     ///
     /// Exit codes: 0: compared, whatever the result; 1: failed; 2: wrong command line; 130: interrupted.
     Compare(Box<compare::CompareArgs>),

@@ -1,13 +1,18 @@
 //! `lab bisect`: finds the commit that made it slower.
 
+use std::path::PathBuf;
+use std::time::SystemTime;
+
 use clap::Args;
 use throughline_face::command_line::JsonFlag;
-use throughline_lab::bisect::{Bisection, Found, Outcome, Plan, Request, Terms};
+use throughline_forms::time::rfc3339;
+use throughline_lab::bisect::{Answer, Bisection, Limits, Outcome, Plan, Terms, Watch};
 
-use crate::candidate::{CandidateArgs, Shown, now};
 use crate::context::Context;
+use crate::interrupt::Interrupt;
+use crate::output::note;
 use crate::problem::{Doing, Failure};
-use crate::text::quote;
+use crate::progress::Progress;
 
 /// Exit code: one of several commits made the change; those between could not be built or measured.
 const EXIT_SEVERAL: u8 = 3;
@@ -25,26 +30,17 @@ pub(crate) struct BisectArgs {
     /// The bad commit
     #[arg(long, value_name = "REV")]
     bad: String,
-    /// Command that builds a commit; run by sh -c in a worktree of it
-    #[arg(long, value_name = "CMD")]
-    build: String,
-    /// Command that measures it, in the same place; its last line of standard output must be a number above 0
-    #[arg(long, value_name = "CMD")]
-    measure: String,
     #[command(flatten)]
-    candidate: CandidateArgs,
-    /// Maximum pairs of runs of the commit found and its parent, to determine the size of the change; stops
-    /// earlier when the size is known to within a fifth. 0: use only the pairs of the search
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 60,
-        value_parser = clap::value_parser!(u32).range(..=100_000)
-    )]
-    size_pairs: u32,
-    /// Follow only the first parent of merges: finds the merge that introduced the change
-    #[arg(long)]
-    first_parent: bool,
+    terms: Terms,
+    #[command(flatten)]
+    limits: Limits,
+    /// A directory in the git repository
+    #[arg(short = 'C', value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Directory for worktrees, logs and measurements, instead of one below
+    /// $XDG_STATE_HOME/throughline/bisect (by default ~/.local/state/throughline/bisect)
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
     /// Discard the measurements of an earlier run of the same command
     #[arg(long)]
     restart: bool,
@@ -57,19 +53,26 @@ pub(crate) struct BisectArgs {
 
 /// Runs the bisection.
 pub(crate) fn run(args: &BisectArgs, context: &mut Context) -> Result<(), Failure> {
-    let (plan, folder) = (plan(args)?, args.candidate.state.as_deref());
+    let plan = Plan::of(&args.dir, &args.good, &args.bad, &args.terms);
+    let plan = plan.map_err(|error| Failure::Usage(error.to_string()))?;
     let cannot = "cannot bisect";
-    let limits = args.candidate.limits();
-    let bisection = Bisection::open(plan, limits, folder, args.restart, &now()).doing(|| cannot)?;
+    let folder = args.state.as_deref();
+    let bisection = Bisection::open(plan, args.limits, folder, args.restart, &now());
+    let bisection = bisection.doing(|| cannot)?;
     if args.abandon {
         return bisection.abandon().doing(|| "cannot remove the bisection");
     }
     if !context.globals.quiet {
-        say_what_is_known(&bisection, context);
+        context.complaints.note(&bisection.known());
     }
-    let shown = Shown::begin(context)?;
+    context.interrupt.arm()?;
+    let shown = Shown {
+        progress: Progress::words(context.globals.quiet),
+        interrupt: context.interrupt.clone(),
+        quiet: context.globals.quiet,
+    };
     let outcome = bisection.run(&shown, &now);
-    shown.end();
+    shown.progress.clear();
     if context.interrupt.check().is_err() && outcome.is_err() {
         context
             .complaints
@@ -80,38 +83,33 @@ pub(crate) fn run(args: &BisectArgs, context: &mut Context) -> Result<(), Failur
     show(&outcome, context)
 }
 
-fn say_what_is_known(bisection: &Bisection, context: &Context) {
-    let (pairs, folder) = (bisection.pairs_before(), quote(bisection.folder()));
-    let began = bisection.began();
-    if bisection.has_ended() {
-        context.complaints.note(&format!(
-            "using the measurements of an earlier run (started {began}, {folder}); --restart discards them"
-        ));
-    } else if pairs > 0 {
-        context.complaints.note(&format!(
-            "continuing the bisection started {began}: {pairs} pairs are measured ({folder})"
-        ));
-    } else {
-        context
-            .complaints
-            .note(&format!("logs and state are in {folder}"));
-    }
+/// The current time in RFC 3339.
+fn now() -> String {
+    rfc3339(SystemTime::now()).unwrap_or_default()
 }
 
-fn plan(args: &BisectArgs) -> Result<Plan, Failure> {
-    let request = Request {
-        dir: args.candidate.dir.clone(),
-        good: args.good.clone(),
-        bad: args.bad.clone(),
-        terms: Terms {
-            size_pairs: args.size_pairs as usize,
-            first_parent: args.first_parent,
-            ..args.candidate.terms(&args.build, &args.measure)
-        },
-    };
-    request
-        .plan()
-        .map_err(|error| Failure::Usage(error.to_string()))
+/// Shows progress on standard error: a line that is updated on a terminal, and a permanent line per commit.
+struct Shown {
+    progress: Progress,
+    interrupt: Interrupt,
+    quiet: bool,
+}
+
+impl Watch for Shown {
+    fn doing(&self, what: &str) {
+        self.progress.name(what);
+    }
+
+    fn note(&self, text: &str) {
+        if !self.quiet {
+            self.progress.suspend(|| note(text));
+        }
+    }
+
+    fn check(&self) -> throughline_lab::Result<()> {
+        let interrupted = |_| throughline_lab::Error::new("interrupted");
+        self.interrupt.check().map_err(interrupted)
+    }
 }
 
 /// Prints the outcome and sets its exit code.
@@ -121,12 +119,12 @@ fn show(outcome: &Outcome, context: &mut Context) -> Result<(), Failure> {
     } else {
         context.out.line(outcome.to_string().trim_end())?;
     }
-    context.exit_bits = match &outcome.found {
-        Found::Commit { .. } => return Ok(()),
-        Found::Several { .. } => EXIT_SEVERAL,
-        Found::Unconfirmed { .. } => EXIT_UNCONFIRMED,
-        Found::NoDifference(_) | Found::NotEnough(_) | Found::TooVague(_) => EXIT_NO_DIFFERENCE,
-        Found::Better(_) => {
+    context.exit_bits = match outcome.found.verdict {
+        Answer::Commit => return Ok(()),
+        Answer::Several => EXIT_SEVERAL,
+        Answer::Unconfirmed => EXIT_UNCONFIRMED,
+        Answer::NoDifference | Answer::NotEnough | Answer::TooVague => EXIT_NO_DIFFERENCE,
+        Answer::Better => {
             return Err(Failure::Usage(
                 "the bad commit is better than the good one. If lower numbers are better, use --better \
                  lower; to find the commit that made it better, reverse --better"

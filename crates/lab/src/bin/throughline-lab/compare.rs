@@ -2,10 +2,10 @@
 
 use clap::Args;
 use throughline_face::command_line::JsonFlag;
+use throughline_lab::percent::percent;
 use throughline_lab::stats::Until;
 
 use crate::context::Context;
-use crate::percent::ThresholdArgs;
 use crate::problem::Failure;
 use crate::sides::SidesArgs;
 
@@ -14,8 +14,9 @@ use crate::sides::SidesArgs;
 pub(crate) struct CompareArgs {
     #[command(flatten)]
     sides: SidesArgs,
-    #[command(flatten)]
-    threshold: ThresholdArgs,
+    /// A difference up to this size, in percent, counts as none
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
+    threshold: f64,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }
@@ -25,7 +26,7 @@ pub(crate) fn run(args: &CompareArgs, context: &mut Context) -> Result<(), Failu
     let ends = |_: &str| Ok(Until::Certain);
     let comparison = args
         .sides
-        .compared(Vec::new(), args.threshold.threshold, &ends, context)?;
+        .compared(Vec::new(), args.threshold, &ends, context)?;
     if context.json {
         return context.out.json(&comparison);
     }

@@ -1,11 +1,10 @@
 //! `lab founding`: the five reports that the project started from, each with the results measured here.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use throughline_face::command_line::JsonFlag;
 use throughline_lab::founding::{Finding, REPORTS, Report};
-use throughline_lab::record::Record;
 
 use crate::context::Context;
 use crate::experiment::{self, PlaceArgs, ScaleArgs};
@@ -43,53 +42,30 @@ pub(crate) fn run(args: &FoundingArgs, context: &mut Context) -> Result<(), Fail
     let chosen = |report: &&Report| args.only.is_empty() || args.only.contains(&report.number);
     let mut findings = Vec::new();
     for report in REPORTS.iter().filter(chosen) {
-        let record = measure(report, args, context)?;
+        let cannot = || format!("cannot run {}", report.experiment);
+        let experiment = report.experiment().doing(cannot)?;
+        let record = experiment::measure(experiment, &args.place, args.scale.scale, context)?;
+        context.interrupt.check()?;
         if let Some(out) = &args.out {
-            keep(&record, report, out)?;
+            let path = out.join(format!("founding-{}.jsonl", report.number));
+            let cannot = || format!("cannot save the run of {}", report.experiment);
+            record.write(&path).doing(cannot)?;
         }
         let finding = Finding::of(report, &record);
-        if json {
-            findings.push(finding);
-        } else {
-            show(&finding, &record, findings.is_empty(), context)?;
-            findings.push(finding);
+        if !json {
+            if findings.is_empty() {
+                context.out.line(format!("{}\n", record.head.machine))?;
+            }
+            context.out.line(finding.to_string())?;
+            // The next result takes minutes.
+            context.out.flush()?;
         }
+        findings.push(finding);
     }
     match json {
         true => context.out.json(&findings),
         false => context.out.line(summary(&findings)),
     }
-}
-
-fn measure(report: &Report, args: &FoundingArgs, context: &Context) -> Result<Record, Failure> {
-    let experiment = report
-        .experiment()
-        .doing(|| format!("cannot run {}", report.experiment))?;
-    let record = experiment::measure(experiment, &args.place, args.scale.scale, context)?;
-    context.interrupt.check()?;
-    Ok(record)
-}
-
-fn keep(record: &Record, report: &Report, out: &Path) -> Result<(), Failure> {
-    let path = out.join(format!("founding-{}.jsonl", report.number));
-    record
-        .write(&path)
-        .doing(|| format!("cannot save the run of {}", report.experiment))
-}
-
-/// Shows a result. The first is preceded by the machine.
-fn show(
-    finding: &Finding,
-    record: &Record,
-    is_first: bool,
-    context: &mut Context,
-) -> Result<(), Failure> {
-    if is_first {
-        context.out.line(format!("{}\n", record.head.machine))?;
-    }
-    context.out.line(finding.to_string())?;
-    // The next result takes minutes.
-    context.out.flush()
 }
 
 /// One line per report.

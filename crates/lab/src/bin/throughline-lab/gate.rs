@@ -6,10 +6,10 @@ use throughline_face::command_line::JsonFlag;
 use throughline_face::unanswered::{GATE_DATA, GATE_USAGE};
 use throughline_lab::Question;
 use throughline_lab::compare::{Gate, Limits, Outcome};
+use throughline_lab::percent::percent;
 use throughline_lab::stats::Until;
 
 use crate::context::Context;
-use crate::percent::percent;
 use crate::problem::{Doing, Failure};
 use crate::sides::SidesArgs;
 use crate::text::quote;

@@ -11,7 +11,6 @@
 
 mod args;
 mod bisect;
-mod candidate;
 mod compare;
 mod context;
 mod experiment;
@@ -21,7 +20,6 @@ mod generate;
 mod list;
 mod measure;
 mod out_place;
-mod percent;
 mod report;
 mod run;
 mod sides;

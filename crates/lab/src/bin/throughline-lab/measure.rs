@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::Timestamp;
-use throughline_lab::record::Record;
-use throughline_lab::rounds::{Asked, Entry, Terms};
+use throughline_lab::percent::better;
+use throughline_lab::record::{Better, Record};
+use throughline_lab::rounds::{Asked, Terms};
 use throughline_lab::stats::Until;
-use throughline_lab::workload::{TargetSpec, fio};
+use throughline_lab::workload::{self, Plan, TargetSpec};
 use throughline_lab::{commands, rounds};
 
-use crate::candidate::Way;
 use crate::context::Context;
 use crate::experiment::{PlaceArgs, check_globals};
 use crate::out_place::OutPlace;
@@ -36,8 +36,8 @@ pub(crate) struct MeasureArgs {
     pub(crate) out: Option<PathBuf>,
     /// Compare cmd: targets by a figure instead of their time: the last line of each standard output, a
     /// number above 0; WAY says whether higher or lower is better
-    #[arg(long, value_name = "WAY")]
-    pub(crate) figure: Option<Way>,
+    #[arg(long, value_name = "WAY", value_parser = better())]
+    pub(crate) figure: Option<Better>,
     /// Seed of the order of targets [default: random; recorded in the result]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -57,7 +57,7 @@ pub(crate) struct Measurement<'a> {
     pub(crate) until: Option<Until>,
     /// Differences up to this one are ignored, in percent.
     pub(crate) threshold: f64,
-    /// Confidence of all answers together, in percent.
+    /// Confidence of all answers together.
     pub(crate) confidence: f64,
     /// Overwrite an existing record.
     pub(crate) overwrite: bool,
@@ -80,67 +80,21 @@ impl Measurement<'_> {
             .map_err(|error| Failure::Usage(error.to_string()))
     }
 
-    /// Measures. Returns the record and its place.
+    /// Measures in rounds and records the results. Returns the record and its place.
     pub(crate) fn run(&self, context: &mut Context) -> Result<(Record, OutPlace), Failure> {
-        match self.workload {
-            Some(path) => self.run_fio(path, context),
-            None => self.run_commands(context),
-        }
-    }
-
-    fn run_commands(&self, context: &mut Context) -> Result<(Record, OutPlace), Failure> {
-        if let Some(target) = self.targets.iter().find(|target| !target.is_command()) {
-            return Err(Failure::Usage(format!(
-                "target {} needs a job file of fio; only cmd: targets need none",
-                quote(target.label())
-            )));
-        }
-        self.check_several()?;
-        let measure = |terms: &Terms<'_>, keep: &mut Keep<'_>| {
-            let plan = commands::Plan {
-                targets: self.targets,
-                figure: self.how.figure.map(Into::into),
-                terms,
-            };
-            commands::run(&plan, keep)
+        self.check()?;
+        let name = match self.workload {
+            Some(path) => path.file_stem().unwrap_or_default().to_string_lossy(),
+            None => "commands".into(),
         };
-        let rounds = self.rounds(ROUNDS_OF_COMMANDS);
-        self.kept("commands", rounds, &measure, context)
-    }
-
-    fn run_fio(&self, path: &Path, context: &mut Context) -> Result<(Record, OutPlace), Failure> {
-        if self.how.figure.is_some() {
-            return Err(Failure::Usage(
-                "--figure applies to cmd: targets only".into(),
-            ));
-        }
-        self.check_several()?;
-        let name = &path.file_stem().unwrap_or_default().to_string_lossy();
-        let measure = |terms: &Terms<'_>, keep: &mut Keep<'_>| {
-            let plan = fio::Plan {
-                path,
-                name,
-                targets: self.targets,
-                dir: &self.how.place.dir,
-                overwrite: self.overwrite,
-                terms,
-            };
-            fio::run(&plan, keep)
+        let usual = match (self.until, self.workload) {
+            (Some(_), _) => MAX_ROUNDS,
+            (None, Some(_)) => ROUNDS_OF_FIO,
+            (None, None) => ROUNDS_OF_COMMANDS,
         };
-        self.kept(name, self.rounds(ROUNDS_OF_FIO), &measure, context)
-    }
-
-    /// Measures in this many rounds and records the results.
-    fn kept(
-        &self,
-        name: &str,
-        rounds: u32,
-        measure: &Measure<'_>,
-        context: &mut Context,
-    ) -> Result<(Record, OutPlace), Failure> {
         check_globals(&context.globals)?;
         let started = Timestamp::now();
-        let mut place = OutPlace::open(self.how.out.as_deref(), name, started)?;
+        let mut place = OutPlace::open(self.how.out.as_deref(), &name, started)?;
         let progress = Progress::rounds(context.globals.quiet);
         // An interrupted run must remove its mounts and large files.
         context.interrupt.arm()?;
@@ -148,12 +102,11 @@ impl Measurement<'_> {
         let asked = Asked {
             quantity: self.quantity().to_owned(),
             threshold_percent: self.threshold,
-            confidence: self.confidence / 100.0,
+            confidence: self.confidence,
             until: self.until,
         };
         let terms = Terms {
-            warm_up: 1,
-            rounds,
+            rounds: self.how.place.rounds.map_or(usual, u32::from),
             seed: self.how.seed.unwrap_or_else(drawn),
             asked: &asked,
             started: &format!("{started:.3}"),
@@ -163,43 +116,44 @@ impl Measurement<'_> {
                 Ok(())
             },
         };
-        let mut writer = None;
-        let ran = measure(&terms, &mut |entry| {
-            match (entry, &mut writer) {
-                (Entry::Head(head), _) => writer = Some(place.begin(head)?),
-                (Entry::Line(line), Some(writer)) => writer.line(line)?,
-                (Entry::Line(_), None) => {}
-            }
-            Ok(())
-        });
+        let plan = Plan {
+            job: self.workload,
+            targets: self.targets,
+            figure: self.how.figure,
+            dir: &self.how.place.dir,
+            overwrite: self.overwrite,
+            terms: &terms,
+        };
+        let ran = workload::run(&plan, &mut |head| place.begin(head).map(Some));
         progress.clear();
         if ran.is_err() {
             context.interrupt.check()?;
         }
-        Ok((ran.doing(|| format!("cannot run {}", quote(name)))?, place))
+        Ok((
+            ran.doing(|| format!("cannot run {}", quote(&*name)))?,
+            place,
+        ))
     }
 
-    /// An error if the run could not become certain, because there is nothing to compare.
-    fn check_several(&self) -> Result<(), Failure> {
-        match self.until.is_some() && self.targets.len() < 2 {
-            true => Err(Failure::Usage(
-                "--until-certain compares targets: name two or more".into(),
-            )),
-            false => Ok(()),
-        }
-    }
-
-    /// The number of counted rounds; `usual` if neither the user nor the condition decides.
-    fn rounds(&self, usual: u32) -> u32 {
-        let usual = self.until.map_or(usual, |_| MAX_ROUNDS);
-        self.how.place.rounds.map_or(usual, u32::from)
+    /// Refuses what does not fit together.
+    fn check(&self) -> Result<(), Failure> {
+        let command = self.targets.iter().find(|target| !target.is_command());
+        let why = match (self.workload, command) {
+            (None, Some(target)) => format!(
+                "target {} needs a job file of fio; only cmd: targets need none",
+                quote(target.label())
+            ),
+            (Some(_), _) if self.how.figure.is_some() => {
+                "--figure applies to cmd: targets only".to_owned()
+            }
+            _ if self.until.is_some() && self.targets.len() < 2 => {
+                "--until-certain compares targets: name two or more".to_owned()
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::Usage(why))
     }
 }
-
-/// Receives the results.
-type Keep<'a> = dyn FnMut(Entry<'_>) -> throughline_lab::Result<()> + 'a;
-/// Performs the measurement.
-type Measure<'a> = dyn Fn(&Terms<'_>, &mut Keep<'_>) -> throughline_lab::Result<Record> + 'a;
 
 /// A random seed.
 fn drawn() -> u64 {

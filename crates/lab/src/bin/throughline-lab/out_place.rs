@@ -14,9 +14,6 @@ use crate::precious::check_output;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
 
-/// Maximum number of runs that start within one second in the same directory under the same name.
-const MAX_PER_SECOND: u32 = 1000;
-
 /// Where a record is written. An existing file keeps its contents until the head of the record is written. A
 /// new file is removed if no head was written.
 pub(crate) struct OutPlace {
@@ -69,32 +66,16 @@ impl OutPlace {
 
     /// Creates a file with a unique name.
     fn new_file(name: &str, started: Timestamp) -> Result<OutPlace, Failure> {
-        let stem = format!(
-            "{}-{}",
+        let (name, time) = (
             name.replace('/', "-"),
-            started.strftime("%Y%m%d-%H%M%S")
+            started.strftime("%Y%m%d-%H%M%S%.3f"),
         );
-        let mut number = 1;
-        loop {
-            let path = PathBuf::from(match number {
-                1 => format!("{stem}.jsonl"),
-                number => format!("{stem}-{number}.jsonl"),
-            });
-            match File::create_new(&path) {
-                Err(error)
-                    if error.kind() == ErrorKind::AlreadyExists && number < MAX_PER_SECOND =>
-                {
-                    number += 1;
-                }
-                file => {
-                    return Ok(OutPlace {
-                        file: file.doing(|| format!("cannot write {}", quote(&path)))?,
-                        path: Some(path),
-                        made: true,
-                    });
-                }
-            }
-        }
+        let path = PathBuf::from(format!("{name}-{time}.jsonl"));
+        Ok(OutPlace {
+            file: File::create_new(&path).doing(|| format!("cannot write {}", quote(&path)))?,
+            path: Some(path),
+            made: true,
+        })
     }
 
     /// Truncates the file and writes the head.
@@ -104,7 +85,7 @@ impl OutPlace {
             self.file.set_len(0)?;
         }
         self.made = false;
-        Ok(Writer::to(self.file.try_clone()?, self.name(), head)?)
+        Writer::to(self.file.try_clone()?, self.name(), head)
     }
 
     /// Its name for messages.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use jiff::Timestamp;
 use throughline_lab::find;
+use throughline_lab::percent::{confidence, percent};
 use throughline_lab::record::Table;
 use throughline_lab::stats::Until;
 use throughline_lab::workload::TargetSpec;
@@ -14,7 +15,6 @@ use crate::context::Context;
 use crate::experiment::{self, ScaleArgs};
 use crate::measure::{MeasureArgs, Measurement};
 use crate::out_place::OutPlace;
-use crate::percent::{ConfidenceArgs, ThresholdArgs};
 use crate::problem::Failure;
 
 /// Arguments of `lab run`.
@@ -39,10 +39,12 @@ pub(crate) struct RunArgs {
     /// figure]
     #[arg(long, value_name = "NAME")]
     quantity: Option<String>,
-    #[command(flatten)]
-    threshold: ThresholdArgs,
-    #[command(flatten)]
-    confidence: ConfidenceArgs,
+    /// A difference up to this size, in percent, counts as none
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
+    threshold: f64,
+    /// Required confidence of all answers together, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "99.5", value_parser = confidence)]
+    confidence: f64,
     /// Allow a job to overwrite existing data: a block device or a plain file
     #[arg(long)]
     overwrite: bool,
@@ -111,8 +113,8 @@ fn run_targets(
         how: &args.how,
         quantity: args.quantity.as_deref(),
         until: args.until_certain.then_some(Until::Certain),
-        threshold: args.threshold.threshold,
-        confidence: args.confidence.confidence,
+        threshold: args.threshold,
+        confidence: args.confidence,
         overwrite: args.overwrite,
     };
     let (record, place) = measurement.run(context)?;

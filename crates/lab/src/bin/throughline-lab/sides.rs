@@ -10,7 +10,6 @@ use throughline_lab::workload::TargetSpec;
 
 use crate::context::Context;
 use crate::measure::{MeasureArgs, Measurement};
-use crate::percent::ConfidenceArgs;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
@@ -33,25 +32,8 @@ pub(crate) struct SidesArgs {
     /// Run this job file of fio on two targets (not for cmd: targets)
     #[arg(long, value_name = "JOB.fio", requires = "new")]
     workload: Option<PathBuf>,
-    /// For files, compare only this series, which all must have; may be given several times [default: all
-    /// common series]
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["base_series", "new_series"])]
-    series: Vec<String>,
-    /// Compare only this quantity; may be given several times [default: for files, all; for targets,
-    /// throughput; for commands, time or figure]
-    #[arg(long, value_name = "NAME")]
-    quantity: Vec<String>,
-    /// The base series, if the two series have different names or are in one file
-    #[arg(long, value_name = "NAME")]
-    base_series: Option<String>,
-    /// The series to compare with it
-    #[arg(long, value_name = "NAME")]
-    new_series: Option<String>,
-    /// For files, skip the first rounds as warm-up
-    #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
-    skip: u32,
     #[command(flatten)]
-    confidence: ConfidenceArgs,
+    choice: Choice,
     #[command(flatten)]
     how: MeasureArgs,
 }
@@ -75,20 +57,13 @@ impl SidesArgs {
         ends: &Ends<'_>,
         context: &mut Context,
     ) -> Result<Comparison, Failure> {
-        let mut choice = Choice {
-            series: self.series.clone(),
-            quantities: match self.quantity.is_empty() {
-                true => quantities,
-                false => self.quantity.clone(),
-            },
-            base: self.base_series.clone(),
-            new: self.new_series.clone(),
-            skip_rounds: self.skip,
-            threshold_percent: threshold,
-            confidence: self.confidence.confidence / 100.0,
-        };
+        let mut choice = self.choice.clone();
+        choice.threshold_percent = threshold;
+        if choice.quantities.is_empty() {
+            choice.quantities = quantities;
+        }
         if self.measures() {
-            return self.measured(&mut choice, ends, context);
+            return self.measured(&choice, ends, context);
         }
         let (bases, news) = match (&self.base, &self.new) {
             (Some(base), Some(new)) => (vec![base.clone()], vec![new.clone()]),
@@ -115,12 +90,12 @@ impl SidesArgs {
     /// Measures both sides, interleaved, until the condition from `ends` holds.
     fn measured(
         &self,
-        choice: &mut Choice,
+        choice: &Choice,
         ends: &Ends<'_>,
         context: &mut Context,
     ) -> Result<Comparison, Failure> {
-        let of_files = !self.series.is_empty() || self.base_series.is_some() || self.skip > 0;
-        if of_files || self.new_series.is_some() {
+        let of_files = !choice.series.is_empty() || choice.skip_rounds > 0;
+        if of_files || choice.base.is_some() || choice.new.is_some() {
             return Err(Failure::Usage(
                 "--series, --base-series, --new-series and --skip apply to files only, not to targets".into(),
             ));
@@ -138,7 +113,7 @@ impl SidesArgs {
             quantity: choice.quantities.first().map(String::as_str),
             until: None,
             threshold: choice.threshold_percent,
-            confidence: self.confidence.confidence,
+            confidence: choice.confidence,
             overwrite: false,
         };
         if choice.quantities.len() > 1 {

@@ -5,10 +5,9 @@
 //! change, but the interval is still wide: "more than 2 %", not "4.5 %". So once the commit is confirmed,
 //! both are measured further, until the size is known well enough or there are `size_pairs` pairs.
 
-use super::super::Update;
-use super::super::bench::Tried;
-use super::super::evidence::{Evidence, Question};
-use super::super::result::{Found, Trial};
+use super::super::bench::{Tried, Trouble};
+use super::super::evidence::{Evidence, KNOWN, Question};
+use super::super::result::{Answer, Found, Trial};
 use super::{MIDDLE_SHARE, Search};
 use crate::Result;
 use crate::stats::Verdict;
@@ -26,31 +25,39 @@ impl Search<'_> {
         let end = self.end_level.value;
         let nearby_percent = 100.0 * (1.0 - end).abs() * MIDDLE_SHARE;
         let question = Question::new(end.sqrt(), nearby_percent, alpha);
-        let mut beside = self.gather(&before, &culprit.id, self.asking(&question), 0)?;
-        if beside.as_ref().is_err_and(|fault| fault.id == before) {
+        let mut beside = self.gather(&before, &culprit.id, self.asking(&question), 0);
+        if matches!(&beside, Err(Trouble::Commit(fault)) if fault.id == before) {
             // A commit assumed to be good was not measured. On a branch from before the good end, it may not
             // build.
             before = self.latest_good()?;
-            beside = self.gather(&before, &culprit.id, self.asking(&question), 0)?;
+            beside = self.gather(&before, &culprit.id, self.asking(&question), 0);
         }
-        let evidence = beside.map_err(|fault| self.end_failed(&fault))?;
+        let evidence = self.needed(beside)?;
         let confirmed = evidence.pairs.decided() == Some(Verdict::Slower)
             || self.made_any(&before, &culprit.id, alpha) == Some(Verdict::Slower);
         let mut trial = Trial::of(&evidence);
-        if confirmed
-            && let Ok(Some(size)) = self.size(&before, &culprit.id, evidence.pairs.pairs())?
-        {
-            trial = Trial::of(&size);
+        if confirmed {
+            match self.size(&before, &culprit.id, evidence.pairs.pairs()) {
+                Ok(size) => trial = size.map_or(trial, |size| Trial::of(&size)),
+                // Without more pairs, the size is less certain.
+                Err(Trouble::Commit(_)) => {}
+                Err(Trouble::Bisection(error)) => return Err(error),
+            }
         }
         trial.beside = Some(self.bench.commit(&before)?);
         let mut suspects = Vec::new();
         for id in self.in_order(range)? {
             suspects.push(self.bench.commit(&id)?);
         }
-        Ok(match (suspects.len(), confirmed) {
-            (1, true) => Found::Commit { culprit, trial },
-            (1, false) => Found::Unconfirmed { culprit, trial },
-            (_, _) => Found::Several { suspects, trial },
+        let verdict = match (suspects.len(), confirmed) {
+            (1, true) => Answer::Commit,
+            (1, false) => Answer::Unconfirmed,
+            (_, _) => Answer::Several,
+        };
+        Ok(Found {
+            verdict,
+            suspects,
+            trial,
         })
     }
 
@@ -67,16 +74,15 @@ impl Search<'_> {
     /// `size_pairs` pairs already.
     fn size(&mut self, before: &str, id: &str, pairs: usize) -> Tried<Option<Evidence>> {
         let terms = &self.bench.plan.terms;
-        if terms.size_pairs <= pairs {
-            return Ok(Ok(None));
+        if terms.size_pairs as usize <= pairs {
+            return Ok(None);
         }
-        let alpha = 1.0 - terms.confidence;
-        let evidence = Evidence::of_size(alpha, terms.better, terms.size_pairs);
+        let question = Question::new(1.0, 0.0, terms.alpha());
+        let evidence = Evidence::about(&question, terms.better, terms.size_pairs, KNOWN);
         let short = self.bench.commit(id)?.short;
         let note =
             format!("{short} is confirmed; measuring further to determine the size of its change");
-        self.bench.report(Update::Note(&note));
-        let gathered = self.gather(before, id, evidence, 0)?;
-        Ok(gathered.map(Some))
+        self.bench.watch.note(&note);
+        self.gather(before, id, evidence, 0).map(Some)
     }
 }

@@ -11,8 +11,9 @@ use throughline_face::arguments::{PROGRAM, beside};
 
 use crate::command::discarded;
 use crate::interleave::{Sample, Variant};
-use crate::kernel::{LoopMount, may_mount, named, output};
+use crate::kernel::{may_mount, named, output};
 use crate::meter::Meter;
+use crate::mounts::mounted::Mounted;
 use crate::outcome::Outcome;
 use crate::warm::cool;
 use crate::{Result, Settings};
@@ -26,24 +27,19 @@ pub(super) struct Plan {
     size: (u64, u64),
     /// What is compared, and its unit: MB/s of `size` MiB, or seconds.
     quantity: (&'static str, &'static str),
-    /// Trees of small files on the host: the name, and the part of `size` that it has.
-    trees: &'static [(&'static str, u64)],
+    /// Whether it works on a tree of small files on the host: `tree`.
+    tree: bool,
     /// Makes the other files, once, in the scratch directory.
     prepare: &'static str,
     ways: &'static [Way],
-    /// The name of a ratio, the ways that it divides, and its limit.
-    ratios: &'static [(&'static str, &'static str, &'static str, Limit)],
+    /// The name of a ratio, the ways that it divides, and its least value.
+    ratios: &'static [(&'static str, &'static str, &'static str, f64)],
     /// The ways of ours, whose peak memory has this limit in MiB.
     memory: (&'static [&'static str], f64),
     /// Waits before each measurement until free memory has returned to the host, if it does: this is what a
     /// newcomer sees.
     cool: bool,
     note: &'static str,
-}
-
-enum Limit {
-    AtLeast(f64),
-    AtMost(f64),
 }
 
 /// A way to do the work: scripts in the scratch directory.
@@ -83,8 +79,8 @@ pub(super) fn run(plan: &Plan, settings: &Settings<'_>, outcome: &mut Outcome) -
     let scratch = settings.scratch()?;
     let size = settings.scaled(plan.size.0, plan.size.1);
     let engine = settings.engine.to_string();
-    for (name, part) in plan.trees {
-        make_tree(&scratch.path().join(name), size / part)?;
+    if plan.tree {
+        make_tree(&scratch.path().join("tree"), size)?;
     }
     let dir = scratch.path();
     let script = &|script| shell(script, dir, size, &engine);
@@ -104,12 +100,7 @@ pub(super) fn run(plan: &Plan, settings: &Settings<'_>, outcome: &mut Outcome) -
     }
     outcome.measure(settings, plan.rounds, variants)?;
     for (name, over, under, limit) in plan.ratios {
-        if let Some(ratio) = outcome.ratio(name, plan.quantity.0, over, under) {
-            match limit {
-                Limit::AtLeast(limit) => outcome.at_least(name, ratio.value, *limit),
-                Limit::AtMost(limit) => outcome.at_most(name, ratio.value, *limit),
-            }
-        }
+        outcome.ratio_at_least(name, plan.quantity.0, (over, under), Some(*limit));
     }
     for way in plan.memory.0 {
         let peak_mib = outcome.most(way, "peak memory");
@@ -135,7 +126,7 @@ impl Way {
         output(&mut script(self.before)?)?;
         let mount = match self.mount {
             "" => None,
-            image => Some(LoopMount::new(&scratch.join(image), "ext4", None)?),
+            image => Some(Mounted::hidden(&scratch.join(image), "ext4")?),
         };
         let mut run = script(self.run)?;
         run.envs(mount.iter().map(|mount| ("MOUNT", mount.root().path(""))));

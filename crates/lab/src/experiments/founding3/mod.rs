@@ -245,10 +245,10 @@ impl Bench<'_> {
         self.race(writers, way.call_bytes(), streams)
     }
 
-    fn watched(&self, ours: &Ours, case: Case) -> Result<(Seen, Race)> {
+    fn watched(&self, ours: &Ours, (writers, limit_bytes): Case) -> Result<(Seen, Race)> {
         trace::watch(ours, || {
-            ours.set_dirty_limit(case.dirty_limit_bytes)?;
-            let race = self.run_ours(ours, Way::Buffered, case.writers, &Arc::default());
+            ours.set_dirty_limit(limit_bytes)?;
+            let race = self.run_ours(ours, Way::Buffered, writers, &Arc::default());
             ours.set_dirty_limit(None)?;
             race
         })
@@ -263,7 +263,7 @@ impl Bench<'_> {
             let (seen, race) = self.watched(&image, case)?;
             image.close()?;
             e2fsck(path)?;
-            let extents = trace::extents_of(path, case.writers)?;
+            let extents = trace::extents_of(path, case.0)?;
             report(outcome, &seen, &race, extents, "image", case);
         }
         Ok(())
@@ -272,9 +272,9 @@ impl Bench<'_> {
     fn trace_plain(&self, outcome: &mut Outcome, plain: &Ours) -> Result<()> {
         for case in CASES {
             let (seen, race) = self.watched(plain, case)?;
-            let each_bytes = self.total_bytes / case.writers;
+            let each_bytes = self.total_bytes / case.0;
             let region = |number| (number * each_bytes, each_bytes, number as usize, 0);
-            let extents = (0..case.writers).map(region).collect();
+            let extents = (0..case.0).map(region).collect();
             report(outcome, &seen, &race, extents, "plain file", case);
         }
         Ok(())
@@ -282,21 +282,10 @@ impl Bench<'_> {
 }
 
 /// A traced run: the number of writers, and a dirty limit that replaces the budget's default.
-#[derive(Clone, Copy)]
-struct Case {
-    writers: u64,
-    dirty_limit_bytes: Option<u64>,
-}
-
-const fn case(writers: u64, dirty_limit_bytes: Option<u64>) -> Case {
-    Case {
-        writers,
-        dirty_limit_bytes,
-    }
-}
+type Case = (u64, Option<u64>);
 
 /// In the last case, writers reach the throttle however fast the device is.
-const CASES: [Case; 3] = [case(1, None), case(8, None), case(8, Some(64 * MIB))];
+const CASES: [Case; 3] = [(1, None), (8, None), (8, Some(64 * MIB))];
 
 fn label(target: &str, way: &str, writers: u64) -> String {
     match writers {
@@ -312,13 +301,13 @@ fn report(
     race: &Race,
     extents: Vec<Extent>,
     target: &str,
-    case: Case,
+    (writers, limit_bytes): Case,
 ) {
-    let of = |what: &str| match case.dirty_limit_bytes {
-        None => label(target, what, case.writers),
+    let of = |what: &str| match limit_bytes {
+        None => label(target, what, writers),
         Some(limit) => {
             let limited = format!("{what}, limit {} MiB", limit / MIB);
-            label(target, &limited, case.writers)
+            label(target, &limited, writers)
         }
     };
     let data = seen.data_bios(extents);
@@ -333,14 +322,7 @@ fn report(
     count("balance calls per MiB", per_mib(seen.balance_calls as f64));
     count("waits for room", seen.waits.count as f64);
     count("waits for room, longest, ms", ms(seen.waits.longest));
-    for (class, pauses) in seen.pauses.histogram.iter().enumerate() {
-        if *pauses > 0 {
-            let (from, to) = ((1_u64 << class) as f64 / 1e3, (2_u64 << class) as f64 / 1e3);
-            let class = format!("pauses of {from:>8.3} to {to:>8.3} ms");
-            count(&class, *pauses as f64);
-        }
-    }
-    if case.dirty_limit_bytes.is_some() {
+    if limit_bytes.is_some() {
         outcome.at_least(&of("smallest share"), race.shares.0, 0.8);
         outcome.at_most(&of("largest share"), race.shares.1, 1.2);
     }

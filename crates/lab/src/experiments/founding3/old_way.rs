@@ -8,7 +8,7 @@ use throughline_device::AlignedBuf;
 
 use super::model::Pace;
 use crate::Result;
-use crate::streams::targets::{OurStream, Place};
+use crate::streams::targets::{OpenFile, OurStream};
 use crate::streams::writers::Stream;
 
 const PAGE_BYTES: usize = 4096;
@@ -45,7 +45,7 @@ impl Accounts {
 /// A writer in the old way.
 pub(super) struct OldWay {
     /// A direct handle.
-    file: Place,
+    file: OpenFile,
     accounts: Arc<Accounts>,
     /// The file offset of the next chunk.
     at: u64,
@@ -70,7 +70,7 @@ impl OldWay {
 
     fn write_back(&mut self) -> Result<()> {
         let dirty = &self.chunk[..self.dirty_bytes];
-        self.file.handle().write_all_at(dirty, self.at)?;
+        self.file.write_all_at(dirty, self.at)?;
         self.accounts.cleaned(dirty.len());
         self.at += dirty.len() as u64;
         self.dirty_bytes = 0;
@@ -94,6 +94,6 @@ impl Stream for OldWay {
 
     fn finish(&mut self) -> Result<()> {
         self.write_back()?;
-        Ok(self.file.handle().sync_all()?)
+        Ok(self.file.sync_all()?)
     }
 }

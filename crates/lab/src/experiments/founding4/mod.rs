@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, Op, Segment, scope};
-use throughline_fileio::RawFile;
+use throughline_fileio::{self as fileio, RawFile};
 
 use crate::command::make_data;
 use crate::interleave::{Sample, Variant};
 use crate::meter::Meter;
 use crate::outcome::{Outcome, ratios};
-use crate::probe::{Probe, ProbeDevice};
+use crate::tap::{Probe, Tapped};
 use crate::{Error, Result, Settings};
 
 const PAGE_BYTES: usize = 4096;
@@ -110,8 +110,7 @@ enum Build {
 struct Way {
     raw: RawFile,
     disk: Arc<Disk>,
-    device: Arc<ProbeDevice>,
-    probe: Arc<Probe>,
+    device: Arc<Tapped<Probe>>,
 }
 
 impl Way {
@@ -124,12 +123,12 @@ impl Way {
     }
 
     fn over(inner: Arc<dyn BlockDevice>, depth: Option<u32>) -> Result<Way> {
-        let device = Arc::new(ProbeDevice::new(inner, depth));
-        let disk = Arc::new(Disk::new(Arc::clone(&device) as Arc<dyn BlockDevice>)?);
+        let device = Arc::new(Tapped::new(inner, Probe::new(), depth));
+        let disk = Disk::new(Arc::clone(&device) as Arc<dyn BlockDevice>);
+        let disk = Arc::new(disk.map_err(fileio::Error::from)?);
         Ok(Way {
             raw: RawFile::new(Arc::clone(&disk)),
             disk,
-            probe: device.probe(),
             device,
         })
     }
@@ -143,13 +142,13 @@ impl Way {
         let meter = Meter::start();
         for call in 0..CALLS_PER_SAMPLE {
             let offset = (call as u64 % places) * len;
-            let start = self.probe.reset();
+            let start = self.device.tap.reset();
             match build {
                 Build::Pipelined => self.pipelined(op, buffer, offset)?,
                 Build::Whole => whole(&mut *queue, op, buffer, offset)?,
             }
-            first_us += self.probe.first_submit_us(start);
-            requests += self.probe.requests();
+            first_us += self.device.tap.first_submit_us(start);
+            requests += self.device.tap.requests();
         }
         let spent = meter.spent();
         let (calls, bytes) = (CALLS_PER_SAMPLE as f64, len * CALLS_PER_SAMPLE as u64);

@@ -21,12 +21,12 @@ use throughline_fileio::PageCache;
 use throughline_locks::{Rank, RwLock};
 
 use crate::callgrind;
-use crate::hollow::load_image;
 use crate::interleave::{Sample, Variant};
 use crate::kernel::{e2fsck, mke2fs};
 use crate::meter::Meter;
+use crate::modelled::load_image;
 use crate::outcome::{Outcome, ratios};
-use crate::streams::targets::{self as streams, Opened};
+use crate::streams::targets::{OpenFile, Opened};
 use crate::{Error, Result, Settings};
 
 const CALL_BYTES: u64 = 32 << 10;
@@ -36,42 +36,12 @@ const NAME: &str = "/seqwr";
 pub(super) const ALONE: &str = "founding/5";
 
 /// Where the file is stored.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Ext4,
-    Raw,
-}
+const PLACES: [&str; 2] = [EXT4, "raw"];
+const EXT4: &str = "ext4";
 
-impl Place {
-    const ALL: [Place; 2] = [Place::Ext4, Place::Raw];
-
-    fn name(self) -> &'static str {
-        match self {
-            Place::Ext4 => "ext4",
-            Place::Raw => "raw",
-        }
-    }
-}
-
-/// When the device handle is looked up.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// Never: the open file has it.
-    Cached,
-    /// For every page, to balance.
-    PerPage,
-}
-
-impl Way {
-    const ALL: [Way; 2] = [Way::Cached, Way::PerPage];
-
-    fn name(self) -> &'static str {
-        match self {
-            Way::Cached => "handle cached",
-            Way::PerPage => "looked up per page",
-        }
-    }
-}
+/// When the device handle is looked up: never, because the open file has it, or for every page, to balance.
+const WAYS: [&str; 2] = ["handle cached", PER_PAGE];
+const PER_PAGE: &str = "looked up per page";
 
 pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let scratch = settings.scratch()?;
@@ -83,18 +53,18 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     let disk_bytes = whole_mib(settings.scaled(512 << 20, 16 << 20));
     mke2fs(&image, 2 * memory_bytes.max(64 << 20), &["-t", "ext4"])?;
     let in_memory = |place| Target::in_memory(place, settings.opening(), &image, memory_bytes);
-    let memory = [in_memory(Place::Ext4)?, in_memory(Place::Raw)?];
+    let memory = [in_memory(PLACES[0])?, in_memory(PLACES[1])?];
     let instructions = instructions(&image, scratch.path(), outcome)?;
     mke2fs(&image, 2 * disk_bytes.max(64 << 20), &["-t", "ext4"])?;
     let disk = [
-        Target::on_disk(Place::Ext4, settings, &image, disk_bytes)?,
-        Target::on_disk(Place::Raw, settings, &plain, disk_bytes)?,
+        Target::on_disk(PLACES[0], settings, &image, disk_bytes)?,
+        Target::on_disk(PLACES[1], settings, &plain, disk_bytes)?,
     ];
     let buffer = &AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
     let mut variants = Vec::new();
     for (where_, targets) in [("memory", &memory), ("disk", &disk)] {
-        for (place, target) in Place::ALL.into_iter().zip(targets) {
-            for way in Way::ALL {
+        for (place, target) in PLACES.into_iter().zip(targets) {
+            for way in WAYS {
                 let name = variant_name(where_, place, way);
                 variants.push(Variant::new(name, move || target.sample(buffer, way)));
             }
@@ -110,13 +80,13 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     Ok(())
 }
 
-fn variant_name(where_: &str, place: Place, way: Way) -> String {
-    format!("{where_}, {}: {}", place.name(), way.name())
+fn variant_name(where_: &str, place: &str, way: &str) -> String {
+    format!("{where_}, {place}: {way}")
 }
 
 /// An open file, and the naive way's table of devices.
 struct Target {
-    file: streams::Place,
+    file: OpenFile,
     opened: Opened,
     file_bytes: u64,
     handles: Handles,
@@ -125,7 +95,7 @@ struct Target {
 impl Target {
     /// A target with enough memory to write a file of this size without waiting for the device.
     fn in_memory(
-        place: Place,
+        place: &str,
         mut options: OpenOptions,
         image: &Path,
         file_bytes: u64,
@@ -135,8 +105,8 @@ impl Target {
             .cache_bytes(room)
             .dirty_limits(DirtyLimits::new(room, None));
         let opened = match place {
-            Place::Ext4 => Opened::Volume(options.open_block_device(Arc::new(load_image(image)?))?),
-            Place::Raw => {
+            EXT4 => Opened::Volume(options.open_block_device(Arc::new(load_image(image)?))?),
+            _ => {
                 let device = Arc::new(MemoryDevice::new(file_bytes));
                 Opened::Raw(options.open_raw_block_device(device)?)
             }
@@ -146,7 +116,7 @@ impl Target {
 
     /// A target with so little memory that most of a file waits for the device.
     fn on_disk(
-        place: Place,
+        place: &str,
         settings: &Settings<'_>,
         path: &Path,
         file_bytes: u64,
@@ -154,22 +124,19 @@ impl Target {
         let mut options = settings.opening();
         options.cache_bytes(Some(256 << 20));
         let opened = match place {
-            Place::Ext4 => Opened::Volume(options.open(path)?),
-            Place::Raw => Opened::Raw(options.create(true).open_raw(path)?),
+            EXT4 => Opened::Volume(options.open(path)?),
+            _ => Opened::Raw(options.create(true).open_raw(path)?),
         };
         Target::new(opened, file_bytes)
     }
 
     fn new(opened: Opened, file_bytes: u64) -> Result<Target> {
-        let file = match &opened {
-            Opened::Volume(volume) => {
-                let file = FileOptions::new().create(true).open(volume, NAME)?;
-                streams::Place::InImage(file)
-            }
-            Opened::Raw(file) => streams::Place::Plain(file.reopen(&FileOptions::new())?),
+        let file: OpenFile = match &opened {
+            Opened::Volume(volume) => Box::new(volume.create_file(NAME)?),
+            Opened::Raw(file) => Box::new(file.reopen(&FileOptions::new())?),
         };
         // The first buffered write creates the cache of a raw file.
-        file.handle().write_all_at(&[0; PAGE_BYTES as usize], 0)?;
+        file.write_all_at(&[0; PAGE_BYTES as usize], 0)?;
         let cache = opened
             .cache()
             .ok_or_else(|| Error::new("a file that was written to has no cache"))?;
@@ -182,11 +149,11 @@ impl Target {
     }
 
     /// Performs `calls` consecutive writes from the start of the file.
-    fn write(&self, buffer: &[u8], calls: u64, way: Way) -> Result<()> {
+    fn write(&self, buffer: &[u8], calls: u64, way: &str) -> Result<()> {
         for call in 0..calls {
             let offset = call * CALL_BYTES;
-            self.file.handle().write_all_at(buffer, offset)?;
-            if way == Way::PerPage {
+            self.file.write_all_at(buffer, offset)?;
+            if way == PER_PAGE {
                 for _ in 0..CALL_BYTES / PAGE_BYTES {
                     // The write has already accounted for its bytes.
                     self.handles.balance(DEVICE, black_box(0));
@@ -198,10 +165,10 @@ impl Target {
 
     /// Writes the whole file, starting empty, as `seqwr` creates it; data still dirty at the end is written
     /// back outside the measurement.
-    fn sample(&self, buffer: &[u8], way: Way) -> Result<Sample> {
+    fn sample(&self, buffer: &[u8], way: &str) -> Result<Sample> {
         let calls = self.file_bytes / CALL_BYTES;
-        if let streams::Place::InImage(file) = &self.file {
-            file.set_len(0)?;
+        if let Opened::Volume(_) = &self.opened {
+            self.file.set_len(0)?;
         }
         let (looked_up, balanced) = (self.handles.looked_up(), self.balance_calls());
         let meter = Meter::start();
@@ -216,7 +183,7 @@ impl Target {
             ("look-ups per page", "", looked_up),
             ("balance calls per page", "", balanced),
         ];
-        self.file.handle().sync_data()?;
+        self.file.sync_data()?;
         Ok(sample)
     }
 
@@ -266,7 +233,7 @@ impl Handles {
 }
 
 /// Instructions of a 32 KiB write, by place and way.
-type Instructions = Vec<(Place, Way, f64)>;
+type Instructions = Vec<(&'static str, &'static str, f64)>;
 
 /// The number of calls counted.
 const COUNTED_CALLS: u64 = 512;
@@ -278,10 +245,10 @@ fn instructions(image: &Path, scratch: &Path, outcome: &mut Outcome) -> Result<I
         return Ok(counted);
     }
     let image = image.to_string_lossy();
-    for place in Place::ALL {
-        for way in Way::ALL {
+    for place in PLACES {
+        for way in WAYS {
             let alone = ["alone", ALONE];
-            let arguments = [&alone[..], &[place.name(), way.name(), &image]].concat();
+            let arguments = [&alone[..], &[place, way, &image]].concat();
             let found = callgrind::instructions("*founding5*counted*", &arguments, scratch)?;
             let Some(count) = found else {
                 outcome.note("instructions were left out: callgrind did not find the function");
@@ -298,11 +265,9 @@ pub(super) fn alone(arguments: &[String]) -> Result<()> {
     let [place, way, image] = arguments else {
         return Err(Error::new("wanted: place, way, image"));
     };
-    let place = Place::ALL.into_iter().find(|one| one.name() == place);
-    let way = Way::ALL.into_iter().find(|one| one.name() == way);
-    let (Some(place), Some(way)) = (place, way) else {
+    if !PLACES.contains(&place.as_str()) || !WAYS.contains(&way.as_str()) {
         return Err(Error::new("no such place or way"));
-    };
+    }
     let bytes = COUNTED_CALLS * CALL_BYTES;
     let target = Target::in_memory(
         place,
@@ -318,34 +283,34 @@ pub(super) fn alone(arguments: &[String]) -> Result<()> {
 
 /// The function that callgrind counts, found by its name.
 #[inline(never)]
-fn counted(target: &Target, buffer: &[u8], way: Way) -> Result<()> {
+fn counted(target: &Target, buffer: &[u8], way: &str) -> Result<()> {
     target.write(buffer, COUNTED_CALLS, way)
 }
 
 fn bars(outcome: &mut Outcome, instructions: &Instructions) {
     for where_ in ["memory", "disk"] {
-        for place in Place::ALL {
+        for place in PLACES {
             let name = |way| variant_name(where_, place, way);
-            let (ours, naive) = (name(Way::Cached), name(Way::PerPage));
+            let [ours, naive] = WAYS.map(name);
             let most = outcome.most(&ours, "look-ups per page");
             outcome.at_most(&format!("look-ups per page, {ours}"), most, 0.0);
-            let title = format!("throughput, {where_}, {}: cached / per page", place.name());
+            let title = format!("throughput, {where_}, {place}: cached / per page");
             ratios! { outcome; title => "throughput", ours, naive; }
         }
     }
-    for place in Place::ALL {
+    for place in PLACES {
         let of = |wanted| {
             let mut found = instructions.iter();
             found.find_map(|&(at, way, count)| (at == place && way == wanted).then_some(count))
         };
-        let (Some(ours), Some(naive)) = (of(Way::Cached), of(Way::PerPage)) else {
+        let [Some(ours), Some(naive)] = WAYS.map(of) else {
             continue;
         };
-        for (way, count) in [(Way::Cached, ours), (Way::PerPage, naive)] {
-            let name = format!("instructions per 32 KiB, {}: {}", place.name(), way.name());
+        for (way, count) in WAYS.into_iter().zip([ours, naive]) {
+            let name = format!("instructions per 32 KiB, {place}: {way}");
             outcome.count(name, count.round());
         }
-        let name = format!("instructions, {}: cached / per page", place.name());
+        let name = format!("instructions, {place}: cached / per page");
         outcome.at_most(&name, ours / naive, 0.999);
     }
 }

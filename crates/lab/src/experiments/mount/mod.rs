@@ -1,8 +1,5 @@
 //! The experiments on mounts: our mount on both transports, the kernel's ext4, `fuse2fs`
 //! ([`contestants`](crate::mounts::contestants)). [`table`] says what each does; here it is done.
-//!
-//! The programs that people run do much work of their own, and a ratio shows only the sum. So tmpfs is
-//! measured beside them: what it reaches over the others is the most that any file system could.
 
 mod calls;
 mod table;
@@ -10,7 +7,7 @@ mod table;
 use crate::interleave::Sample;
 use crate::kernel::{named, output};
 use crate::meter::Meter;
-use crate::mounts::contestants::{Aim, Also, Contestant};
+use crate::mounts::contestants::{Aim, Contestant};
 use crate::mounts::{Bench, Session, source_tree, view};
 use crate::outcome::Outcome;
 use crate::warm::{note, warm};
@@ -21,8 +18,10 @@ pub(super) use table::{PROGRAMS, RANDOM, SMALL, STREAM, SYSBENCH, THREADS, UNTAR
 
 /// An experiment.
 pub(super) struct Plan {
-    /// What is compared besides.
-    also: Also,
+    /// Whether our server without a volume is measured too.
+    null: bool,
+    /// Whether the programs need a path of the mount.
+    visible: bool,
     rounds: usize,
     /// The amount of work, in full and at least: files or MiB. The scripts' `$N`.
     size: (u64, u64),
@@ -75,18 +74,17 @@ enum Act {
 }
 
 pub(super) fn run(plan: &Plan, settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
-    let visible = plan.also == Also::Memory;
-    if let Some(why) = view::unavailable().filter(|_| visible) {
+    if let Some(why) = view::unavailable().filter(|_| plan.visible) {
         outcome.note(format!("everything: skipped: {why}"));
         return Ok(());
     }
     let size = settings.scaled(plan.size.0, plan.size.1) / plan.step * plan.step;
-    let contestants = Contestant::all(outcome, plan.also);
+    let contestants = Contestant::all(outcome, plan.null);
     let inodes = (plan.inodes * size + 5000).to_string();
     let arguments = ["-N", &inodes];
     let arguments = if plan.inodes > 0 { &arguments[..] } else { &[] };
     let image_bytes = size * plan.image_bytes + (512 << 20);
-    let bench = Bench::new(settings, image_bytes, arguments, visible)?;
+    let bench = Bench::new(settings, image_bytes, arguments, plan.visible)?;
     let parts: Vec<_> = plan
         .parts
         .iter()

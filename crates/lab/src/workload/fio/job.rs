@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 
 use throughline::internal::parse_size;
 
-use super::{Plan, fio};
+use super::fio;
 use crate::{Error, Result};
 
 /// Maximum length of a job file: it is kept in the record.
@@ -24,12 +24,12 @@ pub(super) struct Job {
 }
 
 impl Job {
-    pub(super) fn read(plan: &Plan<'_>) -> Result<Job> {
-        let text = std::fs::read_to_string(plan.path)?;
+    pub(super) fn read(path: &Path, interrupted: &(dyn Fn() -> bool + Sync)) -> Result<Job> {
+        let text = std::fs::read_to_string(path)?;
         if text.len() > MAX_JOB_BYTES {
             return Err(Error::new("a job file of more than 1 MiB"));
         }
-        let ask = |option: &str| fio(&[option.to_owned()], plan.path, plan.terms.interrupted);
+        let ask = |option: &str| fio(&[option.to_owned()], path, interrupted);
         Ok(Job {
             options: options(&ask("--showcmd")?),
             version: ask("--version")?.trim().to_owned(),

@@ -5,7 +5,8 @@
 //!   are not on the target.
 //! - Files are created in a directory of their own, or in a file system made for the run. Both are removed at
 //!   the end. They are kept from round to round, so fio lays a file out once. A file or device that existed
-//!   before is opened read-only, unless the user allows otherwise ([`Plan::overwrite`]).
+//!   before is opened read-only, unless the user allows otherwise
+//!   ([`Plan::overwrite`](super::Plan::overwrite)).
 
 mod job;
 mod results;
@@ -20,11 +21,11 @@ use tempfile::TempDir;
 
 use self::job::Job;
 use super::made::{Made, Site};
-use super::{TargetKind, TargetSpec, check};
+use super::{Plan, TargetKind, TargetSpec, check};
 use crate::kernel::{named, search_path};
-use crate::mounts::server;
+use crate::mounts::mounted;
 use crate::record::Record;
-use crate::rounds::{self, Entry, Run, Subjects, Taken, Terms};
+use crate::rounds::{Open, Run, Taken};
 use crate::shell::{Finished, shown, tail};
 use crate::{Error, Result};
 
@@ -35,54 +36,40 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Maximum length of what fio prints.
 const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 
-/// How to run a job file.
-pub struct Plan<'a> {
-    /// The job file.
-    pub path: &'a Path,
-    /// The name of the run.
-    pub name: &'a str,
-    /// Where it runs.
-    pub targets: &'a [TargetSpec],
-    /// Where images are created.
-    pub dir: &'a Path,
-    /// Whether a job may write to an existing file or device.
-    pub overwrite: bool,
-    /// Parameters common to all runs.
-    pub terms: &'a Terms<'a>,
-}
-
-/// Runs the jobs. `keep` receives every entry as it is produced. Returns the whole record.
-///
-/// # Errors
-/// If there is no target, if a target has no path or cannot be opened, if fio is missing or fails (with its
-/// message), and errors of `keep`. Everything measured before was passed to `keep`.
-pub fn run(plan: &Plan<'_>, keep: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<Record> {
-    let labels = rounds::labels(plan.targets.iter().map(TargetSpec::label))?;
+/// Runs the jobs of this file on the targets, which have these labels.
+pub(super) fn run(
+    plan: &Plan<'_>,
+    path: &Path,
+    labels: Vec<String>,
+    open: &mut Open<'_>,
+) -> Result<Record> {
     if let Some(command) = plan.targets.iter().find(|spec| spec.is_command()) {
         return Err(Error::new(format!(
             "target '{}': a command is measured without a job file",
             command.label()
         )));
     }
-    if let Some(why) = server::missing("fio") {
+    if let Some(why) = mounted::missing("fio") {
         return Err(Error::new(format!("{why}: install the package fio")));
     }
-    let job = Job::read(plan)?;
-    let places = plan.targets.iter().map(|spec| {
-        let met = |error| Error::new(format!("target '{}': {error}", spec.label()));
-        Place::open(spec, &job, plan).map_err(met)
-    });
-    let mut jobs = Jobs {
-        places: places.collect::<Result<_>>()?,
-        plan,
-        labels,
-    };
-    let head = rounds::head(plan.name, plan.terms, jobs.settings(&job));
-    let mut run = Run::begin(plan.terms, jobs.places.len(), head, keep)?;
-    let ended = run.rounds(&mut jobs)?;
-    for (label, place) in jobs.labels.iter().zip(jobs.places) {
-        let met = |error| Error::new(format!("target '{label}': {error}"));
-        place.close().map_err(met)?;
+    let job = Job::read(path, plan.terms.interrupted)?;
+    let met = |label: &str, error| Error::new(format!("target '{label}': {error}"));
+    let mut places = Vec::new();
+    for spec in plan.targets {
+        places.push(Place::open(spec, &job, plan).map_err(|error| met(spec.label(), error))?);
+    }
+    let settings = BTreeMap::from([
+        ("fio".to_owned(), job.version.as_str().into()),
+        ("fio job".to_owned(), job.text.as_str().into()),
+        ("dir".to_owned(), plan.dir.display().to_string().into()),
+    ]);
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let facts = places.iter().map(Place::facts).collect();
+    let mut run = Run::begin(plan, &name, labels, facts, settings, open)?;
+    let interrupted = plan.terms.interrupted;
+    let ended = run.rounds(&mut |which| measure(path, &places[which], interrupted))?;
+    for (spec, place) in plan.targets.iter().zip(places) {
+        place.close().map_err(|error| met(spec.label(), error))?;
     }
     run.end(ended)
 }
@@ -163,51 +150,29 @@ impl Place {
     }
 }
 
-struct Jobs<'a> {
-    plan: &'a Plan<'a>,
-    labels: Vec<String>,
-    places: Vec<Place>,
-}
-
-impl Jobs<'_> {
-    fn settings(&self, job: &Job) -> BTreeMap<String, Value> {
-        let facts = self.labels.iter().cloned();
-        let facts: serde_json::Map<String, Value> =
-            facts.zip(self.places.iter().map(Place::facts)).collect();
-        BTreeMap::from([
-            ("fio".to_owned(), job.version.as_str().into()),
-            ("fio job".to_owned(), job.text.as_str().into()),
-            ("targets".to_owned(), Value::Object(facts)),
-            ("dir".to_owned(), self.plan.dir.display().to_string().into()),
-        ])
-    }
-}
-
-impl Subjects for Jobs<'_> {
-    fn labels(&self) -> &[String] {
-        &self.labels
-    }
-
-    fn measure(&mut self, which: usize, _turn: u32) -> Result<Option<Taken>> {
-        let place = &self.places[which];
-        let interrupted = self.plan.terms.interrupted;
-        let mut arguments = place.options();
-        // The bins of json+ are its latencies. Jobs that run at once are reported together.
-        arguments.extend(["--output-format=json+", "--group_reporting=1"].map(str::to_owned));
-        let printed = match fio(&arguments, self.plan.path, interrupted) {
-            _ if interrupted() => return Ok(None),
-            printed => printed.map_err(|error| match place {
-                Place::Made(_) if error.to_string().contains("No space left") => Error::new(format!(
-                    "{error}\n(?size=8G makes a file system with room for 8 GiB)"
-                )),
-                Place::File { overwrite: false, .. } => Error::new(format!(
-                    "{error}\n(without --overwrite, fio must not write to an existing file or device)"
-                )),
-                _ => error,
-            })?,
-        };
-        Ok(Some(Results::parse(&printed)?.taken()))
-    }
+fn measure(
+    path: &Path,
+    place: &Place,
+    interrupted: &(dyn Fn() -> bool + Sync),
+) -> Result<Option<Taken>> {
+    let mut arguments = place.options();
+    // The bins of json+ are its latencies. Jobs that run at once are reported together.
+    arguments.extend(["--output-format=json+", "--group_reporting=1"].map(str::to_owned));
+    let printed = match fio(&arguments, path, interrupted) {
+        _ if interrupted() => return Ok(None),
+        printed => printed.map_err(|error| match place {
+            Place::Made(_) if error.to_string().contains("No space left") => Error::new(format!(
+                "{error}\n(?size=8G makes a file system with room for 8 GiB)"
+            )),
+            Place::File {
+                overwrite: false, ..
+            } => Error::new(format!(
+                "{error}\n(without --overwrite, fio must not write to an existing file or device)"
+            )),
+            _ => error,
+        })?,
+    };
+    Ok(Some(Results::parse(&printed)?.taken()))
 }
 
 /// Runs fio on a job file. Returns what it printed on standard output.

@@ -1,6 +1,5 @@
 //! The results that fio prints as JSON (`json+`), as values of a record.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -140,28 +139,20 @@ impl Results {
             values: Vec::new(),
             latencies: Vec::new(),
         };
-        if let [group] = &self.jobs[..] {
-            rates(&mut taken, "", group.rates());
-            latencies(&mut taken, "", group);
-            return taken;
-        }
-        let ms: f64 = self
-            .jobs
-            .iter()
-            .map(|group| group.runtime_ms() as f64)
-            .sum();
+        let all_ms: u64 = self.jobs.iter().map(Group::runtime_ms).sum();
         let (mut bytes, mut operations) = (0.0, 0.0);
         for group in &self.jobs {
-            let share = group.runtime_ms() as f64 / ms.max(1.0);
+            let share = group.runtime_ms() as f64 / all_ms.max(1) as f64;
             bytes += group.rates().0 * share;
             operations += group.rates().1 * share;
         }
         rates(&mut taken, "", (bytes, operations));
-        let names: Vec<String> = self
-            .jobs
-            .iter()
-            .map(|group| plain_name(&group.jobname))
-            .collect();
+        if let [group] = &self.jobs[..] {
+            latencies(&mut taken, "", group);
+            return taken;
+        }
+        let names = self.jobs.iter().map(|group| plain_name(&group.jobname));
+        let names: Vec<String> = names.collect();
         let names = rounds::labels(names.iter().map(String::as_str)).unwrap_or_default();
         for (name, group) in names.iter().zip(&self.jobs) {
             let prefix = format!("{name}: ");
@@ -173,8 +164,9 @@ impl Results {
 }
 
 fn rates(taken: &mut Taken, prefix: &str, (bytes, operations): (f64, f64)) {
-    let of =
-        |quantity, unit, value| Measured::new(named(prefix, quantity), unit, Better::Higher, value);
+    let of = |quantity, unit, value| {
+        Measured::new(format!("{prefix}{quantity}"), unit, Better::Higher, value)
+    };
     taken.values.push(of("throughput", "MB/s", bytes / 1e6));
     taken.values.push(of("operations", "per s", operations));
 }
@@ -198,7 +190,9 @@ fn latencies(taken: &mut Taken, prefix: &str, group: &Group) {
         if !of_kind.bins.is_empty() {
             let class = |(ns, count): (&u64, &u64)| (*ns as f64 / 1e3, *count);
             let classes_us = of_kind.bins.iter().map(class).collect();
-            taken.latencies.push((named(prefix, kind), classes_us));
+            taken
+                .latencies
+                .push((format!("{prefix}{kind}").into(), classes_us));
         }
     }
 }
@@ -212,13 +206,6 @@ fn plain_name(name: &str) -> String {
     match name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
         true => name,
         false => "job".into(),
-    }
-}
-
-fn named(prefix: &str, quantity: &'static str) -> Cow<'static, str> {
-    match prefix {
-        "" => quantity.into(),
-        prefix => format!("{prefix}{quantity}").into(),
     }
 }
 

@@ -1,13 +1,15 @@
-//! Whatever the kernel's trace contains, nothing panics, and memory stays bounded.
+//! Whatever the kernel's trace contains, nothing panics, and memory stays bounded. And its filters.
 
 use proptest::prelude::*;
 use proptest::sample::select;
 use throughline_testkit::cases::check;
 
+use super::devices::Dev;
 use super::events::{decode, tracepoints};
+use super::filters;
 use super::format::Format;
 use super::instance::Raw;
-use super::pages::Header;
+use super::pages::records;
 use super::router::Router;
 use crate::table;
 
@@ -93,10 +95,6 @@ fn texts_of_formats() {
     ]);
     let shuffled = proptest::collection::vec(pieces, 0..60).prop_map(|pieces| pieces.concat());
     check(SEED, 2000, prop_oneof![shuffled, any::<String>()], |text| {
-        if let Ok(header) = Header::parse(&text) {
-            assert!(header.page_bytes <= 1 << 20);
-            header.records(&[0xFF; 64], |_, _| {});
-        }
         if let Ok(format) = Format::parse(&text) {
             for name in ["x", "y", "timestamp"] {
                 let _ = (format.number(&[1; 16], name), format.text(&[1; 16], name));
@@ -107,10 +105,6 @@ fn texts_of_formats() {
 
 #[test]
 fn pages() {
-    let header = "field: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\
-        field: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\
-                  field: char data;\toffset:16;\tsize:240;\tsigned:1;\n";
-    let header = Header::parse(header).expect("a header");
     check(
         SEED,
         4000,
@@ -120,7 +114,7 @@ fn pages() {
                 page[8..16].copy_from_slice(&240u64.to_ne_bytes());
             }
             let mut bytes = 0;
-            header.records(&page, |_, record| bytes += record.len());
+            records(&page, |_, record| bytes += record.len());
             assert!(bytes <= page.len());
         },
     );
@@ -161,4 +155,13 @@ fn records_of_every_tracepoint() {
             }
         },
     );
+}
+
+#[test]
+fn the_kernel_leaves_out_other_devices() {
+    assert!(filters(&[]).is_empty());
+    let devices = [Dev(4095 << 20), Dev(4095 << 20 | 1)];
+    let filters = filters(&devices);
+    assert_eq!(filters[0].1, "dev == 4293918720 || dev == 4293918721");
+    assert_eq!(filters[1].1, "name == \"4095:0\" || name == \"4095:1\"");
 }
