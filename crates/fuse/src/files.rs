@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rustix::fs::OFlags;
-use throughline::internal::{OpenGranted, VolumeLayers};
 use throughline::{Advice, Caller, File, FileOptions, Node, Result};
 use throughline_locks::RwLock;
 
@@ -108,7 +107,7 @@ impl OpenFile {
             may_be_filled: false,
         };
         let writes = flags & O_ACCMODE != O_RDONLY;
-        let lasting = || Caller::current().lasting(node.volume().engine());
+        let lasting = || Caller::current().lasting(node.volume().fs());
         let file = OpenFile {
             opener: writes.then(lasting),
             opened: inodes.open(node.ino(), opening),

@@ -143,10 +143,7 @@ impl External {
     /// # Errors
     /// [`Error::Open`]; [`Error::Invalid`] for what is no journal, or the journal of a volume.
     pub(crate) fn open(path: &Path, block_bytes: u32, write: bool) -> Result<External> {
-        let failed = |source| Error::Open {
-            path: path.to_owned(),
-            source,
-        };
+        let failed = Error::open(path);
         let about = fs::metadata(path).map_err(failed)?;
         let lock = match write {
             true => LockMode::Exclusive,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use throughline_device::{DeviceKind, Limits, Op};
+use throughline_device::{DeviceKind, Limits};
 use throughline_ext::{
     Compat, Corrupt, Fs, Incompat, LogInfo, OnError, RoCompat, StatFs, State, Superblock,
 };
@@ -114,41 +114,6 @@ pub struct DeviceState {
     pub limits: Limits,
 }
 
-/// I/O counts of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IoCounts {
-    /// Reads.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Writes.
-    pub writes: u64,
-    /// Bytes written.
-    pub write_bytes: u64,
-    /// Flushes of the device's cache.
-    pub flushes: u64,
-}
-
-pub(crate) fn io_counts(fs: &Fs) -> IoCounts {
-    let counters = fs.disk().counters();
-    IoCounts {
-        reads: counters.bios(Op::Read),
-        read_bytes: counters.bytes(Op::Read),
-        writes: counters.bios(Op::Write),
-        write_bytes: counters.bytes(Op::Write),
-        flushes: counters.bios(Op::Flush),
-    }
-}
-
-/// Names of all features.
-pub(crate) fn features(fs: &Fs) -> Vec<String> {
-    let geometry = fs.geometry();
-    let mut features = geometry.compat.names();
-    features.extend(geometry.incompat.names());
-    features.extend(geometry.ro_compat.names());
-    features
-}
-
 pub(crate) fn of(fs: &Fs) -> Result<VolumeInfo> {
     let geometry = fs.geometry();
     let sb = fs.superblock();
@@ -162,7 +127,7 @@ pub(crate) fn of(fs: &Fs) -> Result<VolumeInfo> {
         format: format_of(&sb),
         label: String::from_utf8_lossy(&space.label).into_owned(),
         uuid: uuid_text(&space.uuid),
-        features: features(fs),
+        features: geometry.feature_names(),
         block_bytes: geometry.block_bytes,
         blocks: geometry.blocks,
         groups: geometry.groups,

@@ -67,11 +67,15 @@ impl RawFile {
         Ok(RawFile::on(Arc::clone(&self.file), options.mode()))
     }
 
-    pub(crate) fn disk(&self) -> &Arc<Disk> {
+    /// The block layer, for the crates of this workspace.
+    #[doc(hidden)]
+    pub fn disk(&self) -> &Arc<Disk> {
         self.file.disk()
     }
 
-    pub(crate) fn cache(&self) -> Option<&Arc<PageCache>> {
+    /// The page cache, if one was created, for the crates of this workspace.
+    #[doc(hidden)]
+    pub fn cache(&self) -> Option<&Arc<PageCache>> {
         self.file.cache()
     }
 

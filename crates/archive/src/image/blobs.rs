@@ -71,7 +71,7 @@ impl Store<'_> {
                     let content = node.content().ok_or_else(missing)?;
                     let first = content.extents().next();
                     let at = first.map_or(0, |extent| extent.at);
-                    if !content.is_dense() || content.extents().len() > 1 {
+                    if !content.is_dense() || content.extents().nth(1).is_some() {
                         return Err(Error::damaged(shown(&path), "is a sparse file"));
                     }
                     return Ok(Window {

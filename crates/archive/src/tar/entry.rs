@@ -64,14 +64,16 @@ impl Entry {
                 .map_or(0, |slash| slash + 1);
             let (directory, name) = path.split_at(name);
             if name == OPAQUE {
-                return tree.opaque(directory);
+                tree.opaque(directory);
+                return Ok(());
             }
             if let Some(hidden) = name.strip_prefix(WHITEOUT) {
                 // `.wh..wh.plnk` and the like are AUFS's own.
                 if hidden.starts_with(WHITEOUT) || matches!(hidden, b"" | b"." | b"..") {
                     return Ok(());
                 }
-                return tree.whiteout(&[directory, hidden].concat());
+                tree.whiteout(&[directory, hidden].concat());
+                return Ok(());
             }
         }
         let node = match kind {

@@ -6,7 +6,6 @@ use std::ffi::OsStr;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use throughline::Metadata;
-use throughline_face::command_line::JsonFlag;
 
 use super::describe::name_into;
 use crate::context::Context;
@@ -43,8 +42,6 @@ pub(crate) struct DuArgs {
     /// Show file sizes in bytes
     #[arg(short, long)]
     bytes: bool,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 struct Count<'a> {

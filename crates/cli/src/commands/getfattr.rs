@@ -4,7 +4,6 @@ use clap::Args;
 use regex::bytes::Regex;
 use serde_json::{Map, Value, json};
 use throughline::Node;
-use throughline_face::command_line::JsonFlag;
 use throughline_forms::regular::{Dialect, compile};
 use throughline_forms::value::Encoding;
 
@@ -53,8 +52,6 @@ pub(crate) struct GetfattrArgs {
     /// Keep names unchanged (always the case; accepted for compatibility)
     #[arg(long, hide = true)]
     absolute_names: bool,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 /// The encoding of values.

@@ -6,7 +6,6 @@ use std::time::SystemTime;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use throughline::{Dir, FileType, Metadata, Node, Volume};
-use throughline_face::command_line::JsonFlag;
 use throughline_forms::acl;
 use throughline_forms::mode::show;
 use throughline_forms::owner::Names;
@@ -100,8 +99,6 @@ pub(crate) struct LsArgs {
     /// As -l without the group
     #[arg(short = 'o')]
     no_group: bool,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 /// When to do something.

@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
-use throughline::internal::{OpenPartitions, OpenVirtual, parse_size};
+use throughline::internal::{OpenImages, parse_size};
 use throughline::{Format, NewSize, ResizeError, ResizeReport};
-use throughline_face::command_line::JsonFlag;
 
 use super::df::image_of;
 use super::replay::parts;
@@ -31,8 +30,6 @@ pub(crate) struct ResizeArgs {
     /// Say what would be done, and write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 fn new_size(text: &str) -> Result<NewSize, String> {

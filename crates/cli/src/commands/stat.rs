@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use clap::Args;
 use serde_json::{Map, json};
 use throughline::Metadata;
-use throughline_face::command_line::JsonFlag;
 use throughline_forms::mode::show;
 use throughline_forms::owner::Names;
 use throughline_forms::time::full;
@@ -37,8 +36,6 @@ pub(crate) struct StatArgs {
     /// The same without a newline, and with the escapes of C (\n, \t)
     #[arg(long, value_name = "FORMAT")]
     printf: Option<OsString>,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 /// Shows each file in the layout of coreutils' `stat`.

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use throughline_face::command_line::JsonFlag;
 use throughline_fuse::STATUS_ATTRIBUTE;
 use throughline_fuse::mounts::{self, Mount};
 
@@ -75,8 +74,6 @@ pub(crate) struct StatusArgs {
         value_parser = clap::value_parser!(u64).range(1..=86_400)
     )]
     watch: Option<u64>,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 /// Maximum length of a mount's status. A longer one is not from our server.

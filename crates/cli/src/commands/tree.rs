@@ -5,7 +5,6 @@ use std::ffi::OsStr;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use throughline::Metadata;
-use throughline_face::command_line::JsonFlag;
 
 use super::describe::{coloured, metadata_into, name_into};
 use crate::context::Context;
@@ -30,8 +29,6 @@ pub(crate) struct TreeArgs {
     /// Show this many levels
     #[arg(short = 'L', long, value_name = "LEVELS")]
     level: Option<usize>,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 /// A tree that is being shown.

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use rustix::io::Errno;
-use throughline::{Attributes, FileOptions};
+use throughline::Attributes;
 
 use crate::context::Context;
 use crate::images::Access;
@@ -78,13 +78,8 @@ pub(crate) fn run(args: &TruncateArgs, context: &mut Context) -> Result<(), Fail
                 if args.no_create {
                     return Ok(());
                 }
-                let made = Attributes::new().mode(0o666 & !context.images.umask);
-                FileOptions::new()
-                    .create(true)
-                    .truncate(true)
-                    .attributes(made)
-                    .open(&opened.volume, &opened.path)
-                    .doing(cannot)?
+                let made = opened.create(Attributes::new(), context.images.umask);
+                made.doing(cannot)?
             }
             other => other?,
         };

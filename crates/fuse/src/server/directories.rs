@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use throughline::internal::VolumeLayers;
 use throughline::{Error, FileType, Listed, Node, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -80,7 +79,7 @@ impl DirectoryRequests {
             }
             Err(error) => {
                 if let Error::Corrupt(damage) = &error {
-                    self.volume.engine().count_damage(damage);
+                    self.volume.fs().count_damage(damage);
                 }
                 EntryOut::default()
             }

@@ -3,7 +3,6 @@
 use std::sync::{Arc, OnceLock};
 
 use throughline::Volume;
-use throughline::internal::VolumeLayers;
 
 use super::attributes::AttributeRequests;
 use super::creation::CreationRequests;
@@ -56,7 +55,12 @@ pub(super) fn opens_without_request(volume: &Volume, options: &MountOptions) -> 
 
 /// Whether the volume has a feature.
 fn has_feature(volume: &Volume, feature: &str) -> bool {
-    volume.features().iter().any(|name| name == feature)
+    volume
+        .fs()
+        .geometry()
+        .feature_names()
+        .iter()
+        .any(|name| name == feature)
 }
 
 impl Families {

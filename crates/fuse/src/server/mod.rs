@@ -45,7 +45,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use throughline::internal::VolumeLayers;
 use throughline::{Error, Reason, Volume};
 
 use crate::channel::{Body, Channel, Scratch};
@@ -255,7 +254,7 @@ impl Server {
             Refusal::Later => Errno::AGAIN,
             Refusal::Volume(error) => {
                 if let Error::Corrupt(damage) = error {
-                    self.volume.engine().count_damage(damage);
+                    self.volume.fs().count_damage(damage);
                 }
                 if !errno::is_callers(error) {
                     tracing::error!(%error, inode = header.nodeid, "a request failed");

@@ -25,7 +25,7 @@ use crate::call::traced;
 use crate::dir::Dir;
 use crate::error::{Error, Result};
 use crate::file::File;
-use crate::info::{self, IoCounts, JournalState, VolumeInfo};
+use crate::info::{self, JournalState, VolumeInfo};
 use crate::mode::Mode;
 use crate::node::Node;
 use crate::open::OpenOptions;
@@ -243,7 +243,9 @@ impl Volume {
         &self.root.mounted
     }
 
-    pub(crate) fn fs(&self) -> &Arc<Fs> {
+    /// The file system, for the crates of this workspace.
+    #[doc(hidden)]
+    pub fn fs(&self) -> &Arc<Fs> {
         self.mounted().fs()
     }
 
@@ -261,11 +263,15 @@ impl Volume {
         info::journal_of(self.fs(), &self.fs().superblock())
     }
 
-    pub(crate) fn disk(&self) -> &Arc<throughline_block::Disk> {
+    /// The block layer, for the crates of this workspace.
+    #[doc(hidden)]
+    pub fn disk(&self) -> &Arc<throughline_block::Disk> {
         self.fs().disk()
     }
 
-    pub(crate) fn cache(&self) -> &Arc<PageCache> {
+    /// The page cache, for the crates of this workspace.
+    #[doc(hidden)]
+    pub fn cache(&self) -> &Arc<PageCache> {
         self.fs().cache()
     }
 
@@ -282,11 +288,6 @@ impl Volume {
     /// The settings that can be changed while the volume is open.
     pub fn tune(&self) -> Tuning<'_> {
         Tuning::of(self.fs())
-    }
-
-    /// The device's I/Os since the volume was opened.
-    pub fn io_counts(&self) -> IoCounts {
-        info::io_counts(self.fs())
     }
 
     /// Number of commits, and the journal writes they caused, since the volume was opened.

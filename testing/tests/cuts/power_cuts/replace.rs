@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use throughline::internal::VolumeLayers;
 use throughline::{Attributes, File, FileOptions, RenameMode, Result, Volume, VolumeOptions};
 use throughline_ext::Planted;
 use throughline_testing::PowerDevice;
@@ -363,7 +362,7 @@ fn play(
     let options = run::options_with(seed, VolumeOptions::new().dirty_age(age));
     let volume = external::open_power(&options, &device)?;
     if let Some(bug) = bug {
-        volume.engine().plant(bug);
+        volume.fs().plant(bug);
     }
     volume.create_dir_all("/r/tmp")?;
     volume.create_dir(MOVED)?;

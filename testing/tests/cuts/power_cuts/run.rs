@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throughline::internal::VolumeLayers;
 use throughline::{DirtyLimits, OpenOptions, Volume, VolumeOptions};
 use throughline_ext::Planted;
 use throughline_testing::{Fault, FaultDevice, Image, PowerDevice, Record};
@@ -85,7 +84,7 @@ pub fn play(
     let volume = external::open_power(&options(seed), &device);
     let volume = volume.map_err(|error| format!("opening: {error}"))?;
     if let Some(bug) = bug {
-        volume.engine().plant(bug);
+        volume.fs().plant(bug);
     }
     let (mut history, failed) = work(&volume, &device, recipe, (seed, start.first), scripts)?;
     if let Some(what) = failed {

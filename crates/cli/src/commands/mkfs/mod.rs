@@ -16,6 +16,7 @@ use throughline::{Format, Made, MkfsError, MkfsOptions};
 use throughline_forms::files;
 
 pub(crate) use arguments::{MkfsArgs, VolumeArgs};
+pub(crate) use shown::value;
 
 use crate::commands::pack::note_clamped;
 use crate::context::Context;
