@@ -6,6 +6,7 @@ use throughline_device::{DeviceKind, Limits};
 use throughline_ext::{
     Compat, Corrupt, Fs, Incompat, LogInfo, OnError, RoCompat, StatFs, State, Superblock,
 };
+use uuid::Uuid;
 
 use crate::cache::CacheState;
 use crate::error::Result;
@@ -126,7 +127,7 @@ pub(crate) fn of(fs: &Fs) -> Result<VolumeInfo> {
     Ok(VolumeInfo {
         format: format_of(&sb),
         label: String::from_utf8_lossy(&space.label).into_owned(),
-        uuid: uuid_text(&space.uuid),
+        uuid: Uuid::from_bytes(space.uuid).to_string(),
         features: geometry.feature_names(),
         block_bytes: geometry.block_bytes,
         blocks: geometry.blocks,
@@ -207,27 +208,4 @@ fn moment(seconds: u64) -> Option<SystemTime> {
     UNIX_EPOCH
         .checked_add(Duration::from_secs(seconds))
         .filter(|_| seconds != 0)
-}
-
-fn uuid_text(uuid: &[u8; 16]) -> String {
-    let mut text = String::with_capacity(36);
-    for (at, byte) in uuid.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn uuids_look_as_everywhere() {
-        let uuid: [u8; 16] = core::array::from_fn(|at| at as u8 * 0x11);
-        assert_eq!(
-            super::uuid_text(&uuid),
-            "00112233-4455-6677-8899-aabbccddeeff"
-        );
-    }
 }

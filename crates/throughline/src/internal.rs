@@ -79,11 +79,7 @@ pub trait OpenImages: Borrow<OpenOptions> {
     /// # Errors
     /// [`Error::Open`](crate::Error::Open).
     fn virtual_device(&self, path: &Path, write: bool) -> Result<Option<Arc<dyn BlockDevice>>> {
-        let lock = match write {
-            true => LockMode::Exclusive,
-            false => LockMode::Shared,
-        };
-        let device = self.borrow().image.device(path, write, lock);
+        let device = self.borrow().image.device(path, write, LockMode::of(write));
         device.map_err(|source| not_opened(path, source))
     }
 

@@ -58,11 +58,7 @@ impl Entry {
             kind,
         } = self;
         if layer {
-            let name = path
-                .iter()
-                .rposition(|&byte| byte == b'/')
-                .map_or(0, |slash| slash + 1);
-            let (directory, name) = path.split_at(name);
+            let (directory, name) = path.split_at(name_start(&path));
             if name == OPAQUE {
                 tree.opaque(directory);
                 return Ok(());
@@ -99,4 +95,10 @@ impl Entry {
             None => Ok(()),
         }
     }
+}
+
+/// Where the last component of a path begins.
+pub(crate) fn name_start(path: &[u8]) -> usize {
+    let slash = path.iter().rposition(|&byte| byte == b'/');
+    slash.map_or(0, |slash| slash + 1)
 }

@@ -302,10 +302,9 @@ fn failed_device(source: io::Error) -> Error {
 
 /// The lock on a file that is opened so.
 fn lock(write: bool, beside_writer: bool) -> LockMode {
-    match (write, beside_writer) {
-        (false, true) => LockMode::None,
-        (false, false) => LockMode::Shared,
-        (true, _) => LockMode::Exclusive,
+    match beside_writer && !write {
+        true => LockMode::None,
+        false => LockMode::of(write),
     }
 }
 
