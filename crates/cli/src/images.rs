@@ -1,6 +1,7 @@
 //! The images that a command has opened.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,6 +48,12 @@ impl Opened {
     /// The inode at the path; with `follow`, the target of a symbolic link.
     pub(crate) fn node(&self, follow: bool) -> crate::problem::Result<Node> {
         Ok(self.volume.node_by_ino(self.metadata(follow)?.ino())?)
+    }
+
+    /// What a symbolic link at the path leads to; `None` for others.
+    pub(crate) fn link_target(&self, meta: &Metadata) -> throughline::Result<Option<OsString>> {
+        let read = || self.volume.read_link(&self.path);
+        Ok(meta.is_symlink().then(read).transpose()?.map(Into::into))
     }
 
     /// Makes a file at the path that is not there, empty and with the default permissions.
