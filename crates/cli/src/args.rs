@@ -309,8 +309,8 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether it works on images, and needs nothing else. The others start programs, mount, or work on what is
-    /// not an image.
+    /// Whether it works on images, and needs nothing else. The others start programs, mount, or do not work
+    /// on images.
     pub(crate) fn works_on_images(&self) -> bool {
         use Command as C;
         !matches!(

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use throughline::internal::{HeldObject, OpenImages, hold_object};
+use throughline::internal::{HeldObject, OpenImages, VolumeLayers, hold_object};
 use throughline::{Attributes, File, FileOptions, Format, Metadata, Node, OpenOptions, Volume};
 use throughline_explain::ours::{Watch, Watched, listening};
 use throughline_face::globals::Globals;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use throughline::internal::VolumeLayers;
 use throughline::{BioInfo, Event, Listener, Op, Purpose, SplitReason, Volume};
 use throughline_fileio::{PageCache, throttle};
 use throughline_locks::{Mutex, Rank};

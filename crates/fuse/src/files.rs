@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rustix::fs::OFlags;
+use throughline::internal::{OpenGranted, VolumeLayers};
 use throughline::{Advice, Caller, File, FileOptions, Node, Result};
 use throughline_locks::RwLock;
 

@@ -7,6 +7,7 @@ use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PySlice};
 use throughline::File as Open;
+use throughline::internal::LendCached;
 
 use crate::slot::Slot;
 use crate::stat::{self, Stat};

@@ -1,4 +1,5 @@
-//! [`Connections`]: requests over `ureq`, which blocks, for `object_store`, which does not. Each has a thread.
+//! [`Connections`]: requests over `ureq`, which blocks, for `object_store`, which does not. Each has a
+//! thread.
 //!
 //! ```text
 //!  call    takes an idle connection, or a new one             │ waits for the head │ returns it and a body

@@ -120,11 +120,8 @@ impl Handle {
         Ok(done)
     }
 
-    /// The lengths of the pieces of the cache's memory that hold the `len` bytes from the position on, up to
-    /// the end of the file, for a caller whose memory cannot be lent to Rust: an interpreter's. `None`: not
-    /// all of it is cached, or another call uses the position. Never waits for the device.
-    #[doc(hidden)]
-    pub fn pieces(&self, len: u64) -> Option<Vec<usize>> {
+    /// See [`LendCached`](crate::internal::LendCached).
+    pub(crate) fn pieces(&self, len: u64) -> Option<Vec<usize>> {
         if self.mode.direct || self.mode.no_reads {
             return None;
         }
@@ -132,11 +129,8 @@ impl Handle {
         self.source.cached_pieces(*position, len)
     }
 
-    /// Calls with those pieces, and moves the position past them. `None` as above, and if a call returns
-    /// `false`: the position is not moved then, though a part may have been lent. **The cache's memory is
-    /// locked meanwhile: a call must only copy, and not wait for anything.**
-    #[doc(hidden)]
-    pub fn lend(&self, len: u64, lend: &mut dyn FnMut(&[u8]) -> bool) -> Option<usize> {
+    /// See [`LendCached`](crate::internal::LendCached).
+    pub(crate) fn lend(&self, len: u64, lend: &mut dyn FnMut(&[u8]) -> bool) -> Option<usize> {
         if self.mode.direct || self.mode.no_reads {
             return None;
         }

@@ -2,12 +2,14 @@
 //! measure and drive the layers below a volume. It is in one place so that the public types show none of it.
 //! It may change in any version.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, BorrowMut};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use throughline_device::{BlockDevice, LockMode};
+use throughline_ext::Fs;
+use throughline_fileio::PageCache;
 
 pub use throughline_block::Disk;
 pub use throughline_device::{NewFile, given_descriptor, given_file, shorten_slice};
@@ -16,6 +18,8 @@ pub use throughline_make::parse_on_error;
 
 pub use crate::errno::{errno_of, errno_of_io, errno_of_making, errno_of_source};
 use crate::error::{Error, Result};
+use crate::handle::Handle;
+use crate::mode::FileOptions;
 pub use crate::open::object::{
     HeldObject, has_object_secrets, hold_object, object_cache_dir, object_scheme_bytes,
     object_shown, without_url_secrets, word_without_url_secrets,
@@ -33,8 +37,82 @@ pub fn remove_overlay_if(options: &mut ImageOptions, unwanted: Arc<AtomicBool>) 
     options.unwanted = Some(unwanted);
 }
 
+/// The layers below a volume.
+pub trait VolumeLayers: Borrow<Volume> {
+    /// The block layer.
+    fn disk(&self) -> &Arc<Disk> {
+        self.borrow().disk()
+    }
+
+    /// The page cache.
+    fn cache(&self) -> &Arc<PageCache> {
+        self.borrow().cache()
+    }
+
+    /// The file system.
+    fn fs(&self) -> &Fs {
+        self.borrow().fs()
+    }
+}
+
+impl VolumeLayers for Volume {}
+
+/// The layers below a raw file.
+pub trait RawLayers: Borrow<RawFile> {
+    /// The block layer.
+    fn disk(&self) -> &Arc<Disk> {
+        self.borrow().disk()
+    }
+
+    /// The page cache, if one was created.
+    fn cache(&self) -> Option<&Arc<PageCache>> {
+        self.borrow().cache()
+    }
+}
+
+impl RawLayers for RawFile {}
+
+/// What a server sets to open a file for its clients.
+pub trait OpenGranted: BorrowMut<FileOptions> {
+    /// Permission to write was checked at open time ([`Node::check_open`](crate::Node::check_open)). As with
+    /// an open file of the kernel, the handle can still write if the file becomes append-only later.
+    fn granted(&mut self, granted: bool) -> &mut Self {
+        self.borrow_mut().granted(granted);
+        self
+    }
+}
+
+impl OpenGranted for FileOptions {}
+
+/// Reads cached data without a copy in between, for a caller whose memory cannot be lent to Rust: an
+/// interpreter's.
+pub trait LendCached: Borrow<Handle> {
+    /// The lengths of the pieces of the cache's memory that hold the `len` bytes from the position on, up to
+    /// the end of the file. `None`: not all of it is cached, or another call uses the position. Never waits
+    /// for the device.
+    fn pieces(&self, len: u64) -> Option<Vec<usize>> {
+        self.borrow().pieces(len)
+    }
+
+    /// Calls with those pieces, and moves the position past them. `None` as above, and if a call returns
+    /// `false`: the position is not moved then, though a part may have been lent. **The cache's memory is
+    /// locked meanwhile: a call must only copy, and not wait for anything.**
+    fn lend(&self, len: u64, lend: &mut dyn FnMut(&[u8]) -> bool) -> Option<usize> {
+        self.borrow().lend(len, lend)
+    }
+}
+
+impl LendCached for Handle {}
+
 /// Opens images as the programs of this workspace do.
-pub trait OpenImages: Borrow<OpenOptions> {
+pub trait OpenImages: BorrowMut<OpenOptions> {
+    /// The kernel already holds the block device for the mount that opens it, so it is not claimed again, and
+    /// not refused as mounted.
+    fn held_by_mount(&mut self, held: bool) -> &mut Self {
+        self.borrow_mut().held_by_mount(held);
+        self
+    }
+
     /// As [`partitions`](crate::partitions), of an image that is opened with these options.
     ///
     /// # Errors

@@ -131,11 +131,8 @@ impl FileOptions {
         self
     }
 
-    /// Permission to write was checked at open time ([`Node::check_open`](crate::Node::check_open)), by a
-    /// server. As with an open file of the kernel, the handle can still write if the file becomes append-only
-    /// later.
-    #[doc(hidden)]
-    pub fn granted(&mut self, granted: bool) -> &mut Self {
+    /// See [`OpenGranted`](crate::internal::OpenGranted).
+    pub(crate) fn granted(&mut self, granted: bool) -> &mut Self {
         self.mode.granted = granted;
         self
     }

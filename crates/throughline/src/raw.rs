@@ -67,15 +67,11 @@ impl RawFile {
         Ok(RawFile::on(Arc::clone(&self.file), options.mode()))
     }
 
-    /// The block layer, for the crates of this workspace.
-    #[doc(hidden)]
-    pub fn disk(&self) -> &Arc<Disk> {
+    pub(crate) fn disk(&self) -> &Arc<Disk> {
         self.file.disk()
     }
 
-    /// The page cache, if one was created, for the crates of this workspace.
-    #[doc(hidden)]
-    pub fn cache(&self) -> Option<&Arc<PageCache>> {
+    pub(crate) fn cache(&self) -> Option<&Arc<PageCache>> {
         self.file.cache()
     }
 

@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use throughline::OpenOptions;
+use throughline::internal::VolumeLayers;
 use throughline_testing::{DiskImage, Mount, Mounted, View};
 use throughline_testkit::e2fs;
 

@@ -36,8 +36,8 @@ pub fn chosen() -> Option<Vec<u64>> {
     }
 }
 
-/// The seeds to run: the chosen ones, or `many` (in the quick tier, every eleventh), from where the user said or
-/// from 0.
+/// The seeds to run: the chosen ones, or `many` (in the quick tier, every eleventh), from where the user said
+/// or from 0.
 pub fn seeds(many: u64) -> Vec<u64> {
     // So that seeds of each kind of work, which a test chooses by the remainder, are among them.
     let step = tier::pick(11, 1, 1);

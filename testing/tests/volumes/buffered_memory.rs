@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use oracle::image::{load_sparse, tools};
 use oracle::seeds::{Deadline, soak};
-use throughline::internal::OpenBlockDevice;
+use throughline::internal::{OpenBlockDevice, RawLayers};
 use throughline::{DirtyLimits, Handle, OpenOptions};
 use throughline_device::{NullDevice, Op, Request};
 use throughline_fileio::throttle::Event;

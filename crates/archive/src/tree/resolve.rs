@@ -67,35 +67,7 @@ impl Tree {
     /// The directory that a path leads to, symlinks followed, the last one as well.
     pub(super) fn directory_at(&self, path: &[u8]) -> Option<NodeId> {
         let (mut at, mut left) = (NodeId::ROOT, Components::new(path));
-        self.go(&mut at, &mut left).ok().map(|()| at)
-    }
-
-    /// Goes down from a directory, as far as there are directories.
-    fn go(&self, at: &mut NodeId, left: &mut Components) -> std::result::Result<(), Stop> {
-        while let Some(component) = left.next() {
-            if component == b".." {
-                *at = self.parent(*at);
-                continue;
-            }
-            let Some(next) = self.child(*at, &component) else {
-                return Err(Stop::Missing(component));
-            };
-            let node = self.node(next);
-            match node.kind() {
-                Kind::Directory => *at = next,
-                Kind::Symlink => {
-                    let target = node.target().expect("a symlink has a target");
-                    if target.starts_with(b"/") {
-                        *at = NodeId::ROOT;
-                    }
-                    if !left.follow(target) {
-                        return Err(Stop::TooManyLinks);
-                    }
-                }
-                _ => return Err(Stop::NotADirectory(component)),
-            }
-        }
-        Ok(())
+        left.go(self, &mut at).ok().map(|()| at)
     }
 
     /// Resolves all but the last component. Directories that are not there are made. `None` for a path that
@@ -125,7 +97,7 @@ impl Tree {
         // Only a symlink's target has `..`; the way up ends at the root.
         let (mut at, mut left) = (NodeId::ROOT, Components::new(parent));
         loop {
-            let problem = match self.go(&mut at, &mut left) {
+            let problem = match left.go(self, &mut at) {
                 Ok(()) => return Ok(at),
                 Err(Stop::Missing(name)) => {
                     check_name(&name, path)?;
@@ -239,7 +211,31 @@ impl Components {
         self.followed <= SYMLINKS_MAX && self.of_targets <= TARGETS_MAX
     }
 
-    fn next(&mut self) -> Option<Vec<u8>> {
-        self.left.pop()
+    /// Goes down from a directory, as far as there are directories.
+    fn go(&mut self, tree: &Tree, at: &mut NodeId) -> std::result::Result<(), Stop> {
+        while let Some(component) = self.left.pop() {
+            if component == b".." {
+                *at = tree.parent(*at);
+                continue;
+            }
+            let Some(next) = tree.child(*at, &component) else {
+                return Err(Stop::Missing(component));
+            };
+            let node = tree.node(next);
+            match node.kind() {
+                Kind::Directory => *at = next,
+                Kind::Symlink => {
+                    let target = node.target().expect("a symlink has a target");
+                    if target.starts_with(b"/") {
+                        *at = NodeId::ROOT;
+                    }
+                    if !self.follow(target) {
+                        return Err(Stop::TooManyLinks);
+                    }
+                }
+                _ => return Err(Stop::NotADirectory(component)),
+            }
+        }
+        Ok(())
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Value, json};
+use throughline::internal::RawLayers;
 use throughline::{AlignedBuf, RawFile};
 use throughline_explain::ours::listening;
 

@@ -26,7 +26,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 use throughline::Volume;
-use throughline::internal::Disk;
+use throughline::internal::{Disk, VolumeLayers};
 use throughline_fuse::{Ending, StillOpen};
 
 use super::trouble::EXIT_FAILED;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use throughline::internal::shorten_slice;
+use throughline::internal::{OpenImages, shorten_slice};
 use throughline::{Error, NewSize, Reason, Volume};
 use throughline_explain::ours::Watched;
 use throughline_fuse::options::MountOptions;

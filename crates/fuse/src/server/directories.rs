@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use throughline::internal::VolumeLayers;
 use throughline::{Error, FileType, Listed, Node, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use throughline::Volume;
+use throughline::internal::VolumeLayers;
 
 use super::attributes::AttributeRequests;
 use super::creation::CreationRequests;

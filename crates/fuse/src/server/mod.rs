@@ -45,6 +45,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use throughline::internal::VolumeLayers;
 use throughline::{Error, Reason, Volume};
 
 use crate::channel::{Body, Channel, Scratch};

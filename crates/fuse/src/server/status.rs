@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use smallvec::SmallVec;
 use thread_local::ThreadLocal;
 use throughline::Volume;
+use throughline::internal::VolumeLayers;
 
 use crate::files::Files;
 use crate::nodes::ROOT_NODEID;

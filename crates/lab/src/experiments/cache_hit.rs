@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use throughline::Handle;
+use throughline::internal::{RawLayers, VolumeLayers};
 use throughline_device::{AlignedBuf, Op};
 
 use super::hammer::{Io, ONE_PROCESSOR, hammer, thread_counts};

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
-use throughline::internal::OpenBlockDevice;
+use throughline::internal::{OpenBlockDevice, VolumeLayers};
 use throughline::{FileOptions, Volume};
 use throughline_device::{AlignedBuf, Op};
 use throughline_models::Clock;

@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use throughline::internal::OpenBlockDevice;
+use throughline::internal::{OpenBlockDevice, RawLayers, VolumeLayers};
 use throughline::{Advice, FileOptions, Handle, RawFile, Volume};
 use throughline_block::Disk;
 use throughline_device::BlockDevice;

@@ -170,10 +170,8 @@ impl OpenOptions {
         self
     }
 
-    /// The kernel already holds the block device for the mount that opens it, so it is not claimed again, and
-    /// not refused as mounted.
-    #[doc(hidden)]
-    pub fn held_by_mount(&mut self, held: bool) -> &mut Self {
+    /// See [`OpenImages`](crate::internal::OpenImages).
+    pub(crate) fn held_by_mount(&mut self, held: bool) -> &mut Self {
         self.held_by_mount = held;
         self
     }

@@ -243,9 +243,7 @@ impl Volume {
         &self.root.mounted
     }
 
-    /// The file system, for the crates of this workspace.
-    #[doc(hidden)]
-    pub fn fs(&self) -> &Arc<Fs> {
+    pub(crate) fn fs(&self) -> &Arc<Fs> {
         self.mounted().fs()
     }
 
@@ -263,15 +261,11 @@ impl Volume {
         info::journal_of(self.fs(), &self.fs().superblock())
     }
 
-    /// The block layer, for the crates of this workspace.
-    #[doc(hidden)]
-    pub fn disk(&self) -> &Arc<throughline_block::Disk> {
+    pub(crate) fn disk(&self) -> &Arc<throughline_block::Disk> {
         self.fs().disk()
     }
 
-    /// The page cache, for the crates of this workspace.
-    #[doc(hidden)]
-    pub fn cache(&self) -> &Arc<PageCache> {
+    pub(crate) fn cache(&self) -> &Arc<PageCache> {
         self.fs().cache()
     }
 

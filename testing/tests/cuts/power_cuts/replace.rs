@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use throughline::internal::VolumeLayers;
 use throughline::{Attributes, File, FileOptions, RenameMode, Result, Volume, VolumeOptions};
 use throughline_ext::Planted;
 use throughline_testing::PowerDevice;

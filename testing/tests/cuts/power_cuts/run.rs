@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use throughline::internal::VolumeLayers;
 use throughline::{DirtyLimits, OpenOptions, Volume, VolumeOptions};
 use throughline_ext::Planted;
 use throughline_testing::{Fault, FaultDevice, Image, PowerDevice, Record};

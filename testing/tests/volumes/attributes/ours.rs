@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
+use throughline::internal::OpenGranted;
 use throughline::{
     Attributes, DeviceNumber, Error, File, FileOptions, FileType, InodeFlags, NewNode, Node,
     OpenFor, Reason, RenameMode, Volume,
