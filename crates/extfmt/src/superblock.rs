@@ -83,7 +83,8 @@ impl OnError {
 
     /// The name.
     pub fn as_str(self) -> &'static str {
-        Self::NAMES[self as usize - 1].1
+        let own = Self::NAMES.iter().find(|(known, _)| *known == self);
+        own.map_or("", |(_, name)| name)
     }
 }
 
