@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use throughline_face::command_line::{JsonFlag, is_global, with_help};
+use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use throughline_face::command_line::{is_global, with_help};
 use throughline_face::explain::ExplainArgs;
 use throughline_face::globals::Globals;
 
@@ -15,6 +15,11 @@ const WITH_JSON: [&str; 13] = [
     "info", "mkfs", "pack", "resize", "ls", "tree", "stat", "getfattr", "df", "du", "tune",
     "replay", "status",
 ];
+
+fn json(help: &'static str) -> Arg {
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue);
+    json.help(help)
+}
 
 /// Read, edit and mount ext2, ext3 and ext4 images without root, at the speed of the disk
 ///
@@ -53,17 +58,14 @@ impl Cli {
     /// The description of the command line.
     pub(crate) fn command() -> clap::Command {
         let command = <Cli as CommandFactory>::command()
-            .mut_subcommand("overlay", |one| {
-                one.mut_subcommand("diff", JsonFlag::augment_args)
+            .mut_subcommand("overlay", |all| {
+                all.mut_subcommand("diff", |diff| diff.arg(json("Print the result as JSON")))
             })
             .mut_subcommand("cp", |cp| {
-                JsonFlag::augment_args(cp).mut_arg("json", |json| {
-                    json.help("Print the output of --stats as JSON")
-                        .requires("stats")
-                })
+                cp.arg(json("Print the output of --stats as JSON").requires("stats"))
             });
         with_help(WITH_JSON.iter().fold(command, |all, name| {
-            all.mut_subcommand(name, JsonFlag::augment_args)
+            all.mut_subcommand(name, |one| one.arg(json("Print the result as JSON")))
         }))
     }
 

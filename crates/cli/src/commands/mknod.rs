@@ -16,7 +16,7 @@ pub(crate) struct MknodArgs {
     #[arg(value_name = "IMAGE:/PATH")]
     place: Place,
     /// b: block device, c or u: character device, p: fifo, s: socket
-    #[arg(value_name = "KIND", value_parser = ["b", "c", "u", "p", "s"], hide_possible_values = true)]
+    #[arg(value_name = "KIND", value_parser = ["b", "c", "u", "p", "s"])]
     kind: String,
     /// Major number of a device
     major: Option<u32>,
