@@ -21,14 +21,9 @@ impl ArchiveFile {
     pub(crate) fn new(window: Window, name: &str, limits: &Limits) -> Result<ArchiveFile> {
         let failed = |error: std::io::Error| Error::io(name, error);
         let fingerprint = fingerprint_of(&window.file).map_err(failed)?;
-        let mut head = [0; 6];
-        let known = window.length.min(6) as usize;
-        window
-            .read_exact_at(0, &mut head[..known])
-            .map_err(failed)?;
         Ok(ArchiveFile {
             name: name.to_owned(),
-            compression: Compression::of(&head[..known]),
+            compression: window.compression().map_err(failed)?,
             limit_bytes: limits.stream_bytes,
             fingerprint,
             window,

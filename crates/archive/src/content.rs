@@ -83,20 +83,19 @@ pub(crate) enum Extents<'a> {
 
 impl<'a> Content<'a> {
     /// The data, ascending by offset.
-    pub fn extents(&self) -> impl ExactSizeIterator<Item = Extent> + use<'a> {
-        let size = self.size;
-        let (dense, listed): (Option<Extent>, &'a [Extent]) = match self.extents {
+    pub fn extents(&self) -> impl Iterator<Item = Extent> + use<'a> {
+        let (dense, listed) = match self.extents {
             Extents::Dense(at) => (
                 Some(Extent {
                     offset: 0,
-                    length: size,
+                    length: self.size,
                     at,
                 }),
-                &[],
+                &[][..],
             ),
             Extents::Listed(extents) => (None, extents),
         };
-        Both { dense, listed }
+        dense.into_iter().chain(listed.iter().copied())
     }
 
     /// Bytes of data, holes not counted.
@@ -109,28 +108,3 @@ impl<'a> Content<'a> {
         self.data_bytes() == self.size
     }
 }
-
-struct Both<'a> {
-    dense: Option<Extent>,
-    listed: &'a [Extent],
-}
-
-impl Iterator for Both<'_> {
-    type Item = Extent;
-
-    fn next(&mut self) -> Option<Extent> {
-        if let Some(extent) = self.dense.take() {
-            return Some(extent);
-        }
-        let (first, rest) = self.listed.split_first()?;
-        self.listed = rest;
-        Some(*first)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = usize::from(self.dense.is_some()) + self.listed.len();
-        (left, Some(left))
-    }
-}
-
-impl ExactSizeIterator for Both<'_> {}

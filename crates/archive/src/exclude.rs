@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use crate::content::SourceId;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
-use crate::tar::{Entry, EntryKind};
+use crate::tar::{Entry, EntryKind, name_start};
 
 /// What became of a member that was left out.
 enum Aside {
@@ -79,11 +79,7 @@ fn plain(path: &[u8]) -> Vec<u8> {
 
 /// What a whiteout removes.
 fn hidden(path: &[u8]) -> Option<Vec<u8>> {
-    let start = path
-        .iter()
-        .rposition(|&byte| byte == b'/')
-        .map_or(0, |at| at + 1);
-    let (directory, name) = path.split_at(start);
+    let (directory, name) = path.split_at(name_start(path));
     let hidden = name.strip_prefix(b".wh.")?;
     Some([directory, hidden].concat())
 }

@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use crate::archive_file::{ArchiveFile, Spooled};
 use crate::content::SourceId;
@@ -362,12 +361,7 @@ impl Merge {
 }
 
 fn whole(file: File, name: &str) -> Result<Window> {
-    let metadata = file.metadata().map_err(|error| Error::io(name, error))?;
-    Ok(Window {
-        file: Arc::new(file),
-        start: 0,
-        length: metadata.len(),
-    })
+    Window::whole(file).map_err(|error| Error::io(name, error))
 }
 
 /// Keeps all of a stream in a temporary file.

@@ -143,13 +143,6 @@ impl Sources {
         &*self.list[id.index()]
     }
 
-    /// Whether every source can be read at random.
-    pub fn all_random(&self) -> bool {
-        self.list
-            .iter()
-            .all(|source| source.access() == Access::Random)
-    }
-
     /// The data of every file of a tree, by source, in the order in which [`Sources::for_each_data`] reads
     /// each source: 40 bytes for each extent.
     pub fn pieces(&self, tree: &Tree) -> Vec<Vec<Piece>> {
@@ -236,9 +229,9 @@ impl Sources {
     /// # Errors
     /// Those of [`Source::open_item`].
     pub fn open<'a>(&'a self, content: Content<'a>) -> Result<OpenContent<'a>> {
-        let item = match content.extents().len() {
-            0 => None,
-            _ => Some(self.get(content.source).open_item(content.item)?),
+        let item = match content.extents().next() {
+            None => None,
+            Some(_) => Some(self.get(content.source).open_item(content.item)?),
         };
         Ok(OpenContent { content, item })
     }

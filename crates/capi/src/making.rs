@@ -19,9 +19,9 @@ pub struct tl_mkfs_options {
 
 fn set(
     options: Option<&mut tl_mkfs_options>,
-    change: impl FnOnce(&mut MkfsOptions) -> Result<(), Failure>,
+    change: impl FnOnce(&mut MkfsOptions) -> Result<&mut MkfsOptions, Failure>,
 ) -> c_int {
-    done(|| change(&mut given(options)?.mkfs))
+    done(|| change(&mut given(options)?.mkfs).map(drop))
 }
 
 /// New options: those of mke2fs for an ext4 volume. Free them with tl_mkfs_options_free.
@@ -42,10 +42,7 @@ pub extern "C" fn tl_mkfs_options_type(
     options: Option<&mut tl_mkfs_options>,
     name: Text<'_>,
 ) -> c_int {
-    set(options, |options| {
-        options.fs_type(name.words()?);
-        Ok(())
-    })
+    set(options, |options| Ok(options.fs_type(name.words()?)))
 }
 
 /// What the volume is for, such as "largefile": mke2fs -T.
@@ -54,10 +51,7 @@ pub extern "C" fn tl_mkfs_options_usage(
     options: Option<&mut tl_mkfs_options>,
     names: Text<'_>,
 ) -> c_int {
-    set(options, |options| {
-        options.usage(names.words()?);
-        Ok(())
-    })
+    set(options, |options| Ok(options.usage(names.words()?)))
 }
 
 /// Bytes of a block: a power of two from 1024 to 65536; the kernel mounts up to 4096. mke2fs -b.
@@ -66,10 +60,7 @@ pub extern "C" fn tl_mkfs_options_block_size(
     options: Option<&mut tl_mkfs_options>,
     bytes: u32,
 ) -> c_int {
-    set(options, |options| {
-        options.block_bytes(bytes);
-        Ok(())
-    })
+    set(options, |options| Ok(options.block_bytes(bytes)))
 }
 
 /// Bytes of an inode: mke2fs -I.
@@ -78,10 +69,7 @@ pub extern "C" fn tl_mkfs_options_inode_size(
     options: Option<&mut tl_mkfs_options>,
     bytes: u32,
 ) -> c_int {
-    set(options, |options| {
-        options.inode_bytes(bytes);
-        Ok(())
-    })
+    set(options, |options| Ok(options.inode_bytes(bytes)))
 }
 
 /// The least number of inodes: mke2fs -N.
@@ -90,10 +78,7 @@ pub extern "C" fn tl_mkfs_options_inodes(
     options: Option<&mut tl_mkfs_options>,
     count: u64,
 ) -> c_int {
-    set(options, |options| {
-        options.inodes(count);
-        Ok(())
-    })
+    set(options, |options| Ok(options.inodes(count)))
 }
 
 /// Percent of the blocks that are kept for root, 0 to 50: mke2fs -m.
@@ -102,10 +87,7 @@ pub extern "C" fn tl_mkfs_options_reserved(
     options: Option<&mut tl_mkfs_options>,
     percent: f64,
 ) -> c_int {
-    set(options, |options| {
-        options.reserved_percent(percent);
-        Ok(())
-    })
+    set(options, |options| Ok(options.reserved_percent(percent)))
 }
 
 /// The label, at most 16 bytes: mke2fs -L.
@@ -114,10 +96,7 @@ pub extern "C" fn tl_mkfs_options_label(
     options: Option<&mut tl_mkfs_options>,
     label: Text<'_>,
 ) -> c_int {
-    set(options, |options| {
-        options.label(label.bytes()?);
-        Ok(())
-    })
+    set(options, |options| Ok(options.label(label.bytes()?)))
 }
 
 /// The UUID, 16 bytes, instead of a random one: mke2fs -U.
@@ -128,8 +107,7 @@ pub extern "C" fn tl_mkfs_options_uuid(
 ) -> c_int {
     set(options, |options| {
         let sixteen = |_| Failure::invalid("a UUID has 16 bytes");
-        options.uuid(uuid.bytes(16)?.try_into().map_err(sixteen)?);
-        Ok(())
+        Ok(options.uuid(uuid.bytes(16)?.try_into().map_err(sixteen)?))
     })
 }
 
@@ -139,9 +117,7 @@ pub extern "C" fn tl_mkfs_options_features(
     options: Option<&mut tl_mkfs_options>,
     list: Text<'_>,
 ) -> c_int {
-    words(options, list, |options, list| {
-        options.features(list).map(drop)
-    })
+    set(options, |options| Ok(options.features(list.words()?)?))
 }
 
 /// The journal, such as "size=64": mke2fs -J.
@@ -150,8 +126,8 @@ pub extern "C" fn tl_mkfs_options_journal(
     options: Option<&mut tl_mkfs_options>,
     list: Text<'_>,
 ) -> c_int {
-    words(options, list, |options, list| {
-        options.journal_options(list).map(drop)
+    set(options, |options| {
+        Ok(options.journal_options(list.words()?)?)
     })
 }
 
@@ -161,9 +137,7 @@ pub extern "C" fn tl_mkfs_options_extended(
     options: Option<&mut tl_mkfs_options>,
     list: Text<'_>,
 ) -> c_int {
-    words(options, list, |options, list| {
-        options.extended(list).map(drop)
-    })
+    set(options, |options| Ok(options.extended(list.words()?)?))
 }
 
 /// The time of the making, instead of now.
@@ -173,8 +147,7 @@ pub extern "C" fn tl_mkfs_options_time(
     time: Option<&tl_time>,
 ) -> c_int {
     set(options, |options| {
-        options.time(given(time)?.to_system()?);
-        Ok(())
+        Ok(options.time(given(time)?.to_system()?))
     })
 }
 
@@ -186,8 +159,7 @@ pub extern "C" fn tl_mkfs_options_reproducible(
     reproducible: c_int,
 ) -> c_int {
     set(options, |options| {
-        options.reproducible(reproducible != 0);
-        Ok(())
+        Ok(options.reproducible(reproducible != 0))
     })
 }
 
@@ -203,14 +175,6 @@ pub extern "C" fn tl_mkfs_options_overwrite(
         options.mkfs.overwrite(options.overwrite);
         Ok(())
     })
-}
-
-fn words(
-    options: Option<&mut tl_mkfs_options>,
-    list: Text<'_>,
-    change: impl FnOnce(&mut MkfsOptions, &str) -> Result<(), MkfsError>,
-) -> c_int {
-    set(options, |options| Ok(change(options, list.words()?)?))
 }
 
 /// Makes a volume of so many bytes in a file, which is created, or on a block device; `size` 0: as large as

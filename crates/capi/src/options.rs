@@ -2,9 +2,9 @@
 
 use std::ffi::c_int;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, TryFromFloatSecsError};
 
-use throughline::{Backing, Format, ImageOptions, OpenOptions, UnknownFormat, VolumeOptions};
+use throughline::{Backing, ImageOptions, OpenOptions, UnknownFormat, VolumeOptions};
 
 use crate::failure::{Failure, done, freed};
 use crate::pointers::{Text, given};
@@ -12,51 +12,28 @@ use crate::pointers::{Text, given};
 /// Options of tl_open. Only one thread may use them at a time.
 #[derive(Default)]
 pub struct tl_options {
-    write: bool,
-    partition: Option<String>,
-    offset: u64,
-    format: Option<Format>,
-    backing: Vec<PathBuf>,
-    overlay: Option<PathBuf>,
-    journal: Option<PathBuf>,
-    cache_bytes: Option<u64>,
-    no_replay: bool,
-    synchronous: bool,
-    discard: bool,
-    durable_within: Option<Duration>,
+    open: OpenOptions,
+    image: ImageOptions,
+    backing: Backing,
+    volume: VolumeOptions,
 }
 
 impl tl_options {
     pub(crate) fn to_open(&self) -> OpenOptions {
-        let backing = self.backing.iter();
-        let backing = backing.fold(Backing::none(), |all, path| all.allow(path));
-        let mut image = ImageOptions::new();
-        image.format(self.format).backing(backing);
-        image.overlay(self.overlay.clone());
-
-        let mut volume = VolumeOptions::new();
-        volume.journal(self.journal.clone());
-        volume.synchronous(self.synchronous).discard(self.discard);
-        if let Some(time) = self.durable_within {
-            volume.durable_within(time);
-        }
-
-        let mut options = OpenOptions::new();
-        options.write(self.write).image(&image).volume(&volume);
-        options
-            .offset(self.offset)
-            .partition(self.partition.clone());
-        options.cache_bytes(self.cache_bytes);
-        options.no_replay(self.no_replay);
-        options
+        let mut open = self.open.clone();
+        let image = self.image.clone().backing(self.backing.clone()).clone();
+        open.image(&image).volume(&self.volume);
+        open
     }
 }
 
-fn set(
+/// Changes a part of the options.
+fn set<P>(
     options: Option<&mut tl_options>,
-    change: impl FnOnce(&mut tl_options) -> Result<(), Failure>,
+    part: fn(&mut tl_options) -> &mut P,
+    change: impl FnOnce(&mut P) -> Result<&mut P, Failure>,
 ) -> c_int {
-    done(|| change(given(options)?))
+    done(|| change(part(given(options)?)).map(drop))
 }
 
 /// New options: for reading, the format by content, the only partition with a volume. Free them with
@@ -75,77 +52,88 @@ pub extern "C" fn tl_options_free(options: Option<Box<tl_options>>) {
 /// Opens for writing, too.
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_options_write(options: Option<&mut tl_options>, write: c_int) -> c_int {
-    set(options, |options| {
-        options.write = write != 0;
-        Ok(())
-    })
+    set(
+        options,
+        |all| &mut all.open,
+        |open| Ok(open.write(write != 0)),
+    )
 }
 
 /// The partition of a disk: a number, label or UUID. NULL: the only one with a volume.
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_options_partition(options: Option<&mut tl_options>, name: Text<'_>) -> c_int {
-    set(options, |options| {
-        let name = name.or_null().map(|name| name.words());
-        options.partition = name.transpose()?.map(str::to_owned);
-        Ok(())
-    })
+    set(
+        options,
+        |all| &mut all.open,
+        |open| {
+            let name = name.or_null().map(|name| name.words());
+            Ok(open.partition(name.transpose()?.map(str::to_owned)))
+        },
+    )
 }
 
 /// Where the volume begins, in bytes, where no table of partitions says it.
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_options_offset(options: Option<&mut tl_options>, offset: u64) -> c_int {
-    set(options, |options| {
-        options.offset = offset;
-        Ok(())
-    })
+    set(options, |all| &mut all.open, |open| Ok(open.offset(offset)))
 }
 
 /// The format of the image: "raw", "qcow2", "vmdk" or "vhdx". NULL: by content.
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_options_format(options: Option<&mut tl_options>, name: Text<'_>) -> c_int {
-    set(options, |options| {
-        let unknown = |unknown: UnknownFormat| Failure::invalid(unknown.to_string());
-        let format = |name: Text<'_>| name.words()?.parse().map_err(unknown);
-        options.format = name.or_null().map(format).transpose()?;
-        Ok(())
-    })
+    set(
+        options,
+        |all| &mut all.image,
+        |image| {
+            let unknown = |unknown: UnknownFormat| Failure::invalid(unknown.to_string());
+            let format = |name: Text<'_>| name.words()?.parse().map_err(unknown);
+            Ok(image.format(name.or_null().map(format).transpose()?))
+        },
+    )
 }
 
 /// Allows a qcow2 image to name this file, or files below this directory, as its backing files. May be
 /// repeated.
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_options_backing(options: Option<&mut tl_options>, file: Text<'_>) -> c_int {
-    set(options, |options| {
-        options.backing.push(file.path()?.to_owned());
-        Ok(())
-    })
+    set(
+        options,
+        |all| &mut all.backing,
+        |backing| {
+            *backing = std::mem::take(backing).allow(file.path()?);
+            Ok(backing)
+        },
+    )
 }
 
 /// A qcow2 image that takes all changes instead of the image itself; it is made if need be. NULL: none.
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_options_overlay(options: Option<&mut tl_options>, file: Text<'_>) -> c_int {
-    set(options, |options| {
-        options.overlay = path_or_null(file)?;
-        Ok(())
-    })
+    set(
+        options,
+        |all| &mut all.image,
+        |image| Ok(image.overlay(path_or_null(file)?)),
+    )
 }
 
 /// The device or image of an external journal. NULL: none is named.
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_options_journal(options: Option<&mut tl_options>, file: Text<'_>) -> c_int {
-    set(options, |options| {
-        options.journal = path_or_null(file)?;
-        Ok(())
-    })
+    set(
+        options,
+        |all| &mut all.volume,
+        |volume| Ok(volume.journal(path_or_null(file)?)),
+    )
 }
 
 /// Memory for cached data, in bytes. By default, a quarter of what the process may have.
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_options_cache(options: Option<&mut tl_options>, bytes: u64) -> c_int {
-    set(options, |options| {
-        options.cache_bytes = Some(bytes);
-        Ok(())
-    })
+    set(
+        options,
+        |all| &mut all.open,
+        |open| Ok(open.cache_bytes(Some(bytes))),
+    )
 }
 
 /// Opens a volume that was not closed cleanly as it is, without replaying its journal; for reading only.
@@ -154,10 +142,11 @@ pub extern "C" fn tl_options_no_replay(
     options: Option<&mut tl_options>,
     no_replay: c_int,
 ) -> c_int {
-    set(options, |options| {
-        options.no_replay = no_replay != 0;
-        Ok(())
-    })
+    set(
+        options,
+        |all| &mut all.open,
+        |open| Ok(open.no_replay(no_replay != 0)),
+    )
 }
 
 /// Every call that changes something returns when the change survives a crash.
@@ -166,19 +155,21 @@ pub extern "C" fn tl_options_synchronous(
     options: Option<&mut tl_options>,
     synchronous: c_int,
 ) -> c_int {
-    set(options, |options| {
-        options.synchronous = synchronous != 0;
-        Ok(())
-    })
+    set(
+        options,
+        |all| &mut all.volume,
+        |volume| Ok(volume.synchronous(synchronous != 0)),
+    )
 }
 
 /// What is freed is discarded: an image file gets holes.
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_options_discard(options: Option<&mut tl_options>, discard: c_int) -> c_int {
-    set(options, |options| {
-        options.discard = discard != 0;
-        Ok(())
-    })
+    set(
+        options,
+        |all| &mut all.volume,
+        |volume| Ok(volume.discard(discard != 0)),
+    )
 }
 
 /// What is changed survives a crash after so many seconds at the latest, though nobody asks for it.
@@ -187,11 +178,15 @@ pub extern "C" fn tl_options_durable_within(
     options: Option<&mut tl_options>,
     seconds: f64,
 ) -> c_int {
-    set(options, |options| {
-        let time = Duration::try_from_secs_f64(seconds);
-        options.durable_within = Some(time.map_err(|wrong| Failure::invalid(wrong.to_string()))?);
-        Ok(())
-    })
+    set(
+        options,
+        |all| &mut all.volume,
+        |volume| {
+            let time = Duration::try_from_secs_f64(seconds);
+            let wrong = |wrong: TryFromFloatSecsError| Failure::invalid(wrong.to_string());
+            Ok(volume.durable_within(time.map_err(wrong)?))
+        },
+    )
 }
 
 fn path_or_null(file: Text<'_>) -> Result<Option<PathBuf>, Failure> {

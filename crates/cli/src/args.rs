@@ -3,12 +3,23 @@
 use std::ffi::OsString;
 
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use throughline_face::command_line::{is_global, with_help};
 use throughline_face::explain::ExplainArgs;
 use throughline_face::globals::Globals;
 
 use crate::{commands, help};
+
+/// The commands that take `--json` after their name, beside those that describe it themselves.
+const WITH_JSON: [&str; 13] = [
+    "info", "mkfs", "pack", "resize", "ls", "tree", "stat", "getfattr", "df", "du", "tune",
+    "replay", "status",
+];
+
+fn json(help: &'static str) -> Arg {
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue);
+    json.help(help)
+}
 
 /// Read, edit and mount ext2, ext3 and ext4 images without root, at the speed of the disk
 ///
@@ -46,14 +57,28 @@ pub(crate) struct Cli {
 impl Cli {
     /// The description of the command line.
     pub(crate) fn command() -> clap::Command {
-        with_help(<Cli as CommandFactory>::command())
+        let command = <Cli as CommandFactory>::command()
+            .mut_subcommand("overlay", |all| {
+                all.mut_subcommand("diff", |diff| diff.arg(json("Print the result as JSON")))
+            })
+            .mut_subcommand("cp", |cp| {
+                cp.arg(json("Print the output of --stats as JSON").requires("stats"))
+            });
+        with_help(WITH_JSON.iter().fold(command, |all, name| {
+            all.mut_subcommand(name, |one| one.arg(json("Print the result as JSON")))
+        }))
     }
 
     /// Parses the words of a command line, the first of which is the program's name.
     pub(crate) fn try_parse_from(
         words: impl IntoIterator<Item = OsString>,
     ) -> Result<Cli, clap::Error> {
-        Cli::from_arg_matches(&Cli::command().try_get_matches_from(words)?)
+        Cli::of_matches(&Cli::command().try_get_matches_from(words)?)
+    }
+
+    fn of_matches(matches: &ArgMatches) -> Result<Cli, clap::Error> {
+        let json = has_json(matches);
+        Cli::from_arg_matches(matches).map(|cli| Cli { json, ..cli })
     }
 
     /// The same for a command that is run inside another one, with the images that are open already. A global
@@ -71,9 +96,15 @@ impl Cli {
                      'shell' or 'find' itself"
                 ),
             )),
-            None => Cli::from_arg_matches(&matches),
+            None => Cli::of_matches(&matches),
         }
     }
+}
+
+/// Whether `--json` was given, before or after the command's name.
+fn has_json(matches: &ArgMatches) -> bool {
+    let inner = matches.subcommand().map(|(_, inner)| inner);
+    matches!(matches.try_get_one("json"), Ok(Some(true))) || inner.is_some_and(has_json)
 }
 
 /// A given option that applies to a whole run of the program: a global one, except `--quiet`.
@@ -239,12 +270,12 @@ pub(crate) enum Command {
     ///
     /// This makes a link. Run through it, throughline takes fuse2fs's arguments and options, and returns its
     /// exit codes.
-    InstallFuse2fs(commands::install::Fuse2fsArgs),
+    InstallFuse2fs(commands::install::NamesArgs),
     /// Install throughline under the names mke2fs, mkfs.ext2, mkfs.ext3 and mkfs.ext4
     ///
     /// This makes links. Run through them, throughline takes mke2fs's arguments, has its defaults, and
     /// returns 1 for every failure.
-    InstallMke2fs(commands::install::Mke2fsArgs),
+    InstallMke2fs(commands::install::NamesArgs),
     /// Install the link that mount(8) and fstab need for the type fuse.throughline
     InstallHelpers(commands::install::HelpersArgs),
     /// Show what the I/O path did while a command ran
@@ -280,27 +311,23 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether `--json` was given after the command's name.
-    pub(crate) fn json(&self) -> bool {
-        match self {
-            Command::Info(args) => args.json.json,
-            Command::Mkfs(args) => args.json.json,
-            Command::Pack(args) => args.json.json,
-            Command::Cp(args) => args.json,
-            Command::Ls(args) => args.json.json,
-            Command::Tree(args) => args.json.json,
-            Command::Stat(args) => args.json.json,
-            Command::Getfattr(args) => args.json.json,
-            Command::Df(args) => args.json.json,
-            Command::Du(args) => args.json.json,
-            Command::Tune(args) => args.json.json,
-            Command::Replay(args) => args.json.json,
-            Command::Overlay(args) => args.json(),
-            Command::Resize(args) => args.json.json,
-            Command::Status(args) => args.json.json,
-            Command::Explain(args) => args.json.json,
-            _ => false,
-        }
+    /// Whether it works on images, and needs nothing else. The others start programs, mount, or do not work
+    /// on images.
+    pub(crate) fn works_on_images(&self) -> bool {
+        use Command as C;
+        !matches!(
+            self,
+            C::Mount(_)
+                | C::Umount(_)
+                | C::Status(_)
+                | C::InstallFuse2fs(_)
+                | C::InstallMke2fs(_)
+                | C::InstallHelpers(_)
+                | C::Explain(_)
+                | C::Lab
+                | C::Completions(_)
+                | C::Man(_)
+        )
     }
 }
 

@@ -1,12 +1,13 @@
 //! The images that a command has opened.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use throughline::internal::{HeldObject, OpenPartitions, VolumeLayers, hold_object};
-use throughline::{Format, Metadata, Node, OpenOptions, Volume};
+use throughline::internal::{HeldObject, OpenImages, VolumeLayers, hold_object};
+use throughline::{Attributes, File, FileOptions, Format, Metadata, Node, OpenOptions, Volume};
 use throughline_explain::ours::{Watch, Watched, listening};
 use throughline_face::globals::Globals;
 use throughline_forms::files;
@@ -47,6 +48,21 @@ impl Opened {
     /// The inode at the path; with `follow`, the target of a symbolic link.
     pub(crate) fn node(&self, follow: bool) -> crate::problem::Result<Node> {
         Ok(self.volume.node_by_ino(self.metadata(follow)?.ino())?)
+    }
+
+    /// What a symbolic link at the path leads to; `None` for others.
+    pub(crate) fn link_target(&self, meta: &Metadata) -> throughline::Result<Option<OsString>> {
+        let read = || self.volume.read_link(&self.path);
+        Ok(meta.is_symlink().then(read).transpose()?.map(Into::into))
+    }
+
+    /// Makes a file at the path that is not there, empty and with the default permissions.
+    pub(crate) fn create(&self, attributes: Attributes, umask: u32) -> throughline::Result<File> {
+        FileOptions::new()
+            .create(true)
+            .truncate(true)
+            .attributes(attributes.mode(0o666 & !umask))
+            .open(&self.volume, &self.path)
     }
 
     /// Whether it is a directory, or a symbolic link to one.

@@ -71,7 +71,6 @@ fn command_line() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return misread(&error),
     };
-    let json = json || command.json();
     // A mount has a log of its own.
     if !matches!(command, args::Command::Mount(_))
         && let Err(failure) = globals.start_log()

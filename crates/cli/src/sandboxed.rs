@@ -25,7 +25,7 @@ const FAKEROOT: &str = "FAKEROOTKEY";
 /// Drops the rights that the command does not need.
 pub(crate) fn enter_for(command: &Command, globals: &Globals) {
     // Other programs keep the credentials of registries.
-    if globals.no_sandbox || !works_on_images(command) || any_word_has(registry::SCHEME) {
+    if globals.no_sandbox || !command.works_on_images() || any_word_has(registry::SCHEME) {
         return;
     }
     let mut policy = Policy::command();
@@ -53,51 +53,6 @@ fn shows_or_reads_names(command: &Command) -> bool {
         C::Stat(_) | C::Find(_) | C::Chown(_) | C::Getfacl(_) | C::Setfacl(_) | C::Shell(_) => true,
         _ => false,
     }
-}
-
-/// Whether a command works on images, and needs nothing else. Those that are left out start other programs:
-/// those that mount, measure and explain.
-fn works_on_images(command: &Command) -> bool {
-    use Command as C;
-    matches!(
-        command,
-        C::Info(_)
-            | C::Ls(_)
-            | C::Tree(_)
-            | C::Stat(_)
-            | C::Cat(_)
-            | C::Cp(_)
-            | C::Mkfs(_)
-            | C::Pack(_)
-            | C::Resize(_)
-            | C::Tune(_)
-            | C::Overlay(_)
-            | C::Shell(_)
-            | C::Rm(_)
-            | C::Mkdir(_)
-            | C::Mv(_)
-            | C::Ln(_)
-            | C::Readlink(_)
-            | C::Chmod(_)
-            | C::Chown(_)
-            | C::Find(_)
-            | C::Mknod(_)
-            | C::Getfattr(_)
-            | C::Setfattr(_)
-            | C::Getfacl(_)
-            | C::Setfacl(_)
-            | C::Lsattr(_)
-            | C::Chattr(_)
-            | C::Label(_)
-            | C::Uuid(_)
-            | C::Touch(_)
-            | C::Truncate(_)
-            | C::Df(_)
-            | C::Du(_)
-            | C::Tar(_)
-            | C::Replay(_)
-            | C::CompletePlace(_)
-    )
 }
 
 /// Whether a word of the command line contains `text`, in any place: `--backing=s3://` contains `://`.

@@ -12,6 +12,14 @@ use crate::units::{FsBlock, GroupNumber};
 use crate::{Geometry, GroupDesc};
 
 impl Geometry {
+    /// The names of all features.
+    pub fn feature_names(&self) -> Vec<String> {
+        let mut names = self.compat.names();
+        names.extend(self.incompat.names());
+        names.extend(self.ro_compat.names());
+        names
+    }
+
     /// Whether the group starts with a copy of the superblock (group 0: the primary).
     pub fn has_superblock(&self, group: GroupNumber) -> bool {
         if group.0 == 0 {

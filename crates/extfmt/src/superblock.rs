@@ -63,13 +63,29 @@ bitflags::bitflags! {
 
 /// `s_errors`: the behaviour on damage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
 pub enum OnError {
     /// Go on.
-    Continue,
+    Continue = 1,
     /// No more changes.
-    RemountRo,
+    RemountRo = 2,
     /// The system panics.
-    Panic,
+    Panic = 3,
+}
+
+impl OnError {
+    /// All, with their names in mke2fs and tune2fs.
+    pub const NAMES: [(OnError, &str); 3] = [
+        (OnError::Continue, "continue"),
+        (OnError::RemountRo, "remount-ro"),
+        (OnError::Panic, "panic"),
+    ];
+
+    /// The name.
+    pub fn as_str(self) -> &'static str {
+        let own = Self::NAMES.iter().find(|(known, _)| *known == self);
+        own.map_or("", |(_, name)| name)
+    }
 }
 
 /// `s_first_error_errcode` and `s_last_error_errcode`.

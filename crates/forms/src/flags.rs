@@ -47,6 +47,10 @@ pub struct Change {
 impl Change {
     /// Parses `+i`, `-ia+d`, `=d`.
     pub fn parse(text: &str) -> Result<Change, String> {
+        let wrong = || {
+            let letters: String = LETTERS.iter().map(|(letter, _)| letter).collect();
+            format!("'{text}' is not a change of flags: write +i, -ia, =d ({letters})")
+        };
         let mut change = Change {
             keep: InodeFlags::from_bits_retain(u32::MAX),
             set: InodeFlags::empty(),
@@ -63,10 +67,7 @@ impl Change {
             }
             let flag = LETTERS.iter().find(|(known, _)| *known == letter);
             let (Some((_, flag)), Some(operation)) = (flag, operation) else {
-                return Err(format!(
-                    "'{text}' is not a change of flags: write +i, -ia, =d ({})",
-                    letters()
-                ));
+                return Err(wrong());
             };
             change.keep -= *flag;
             match operation {
@@ -74,13 +75,7 @@ impl Change {
                 _ => change.set |= *flag,
             }
         }
-        match operation {
-            Some(_) => Ok(change),
-            None => Err(format!(
-                "'{text}' is not a change of flags: write +i, -ia, =d ({})",
-                letters()
-            )),
-        }
+        operation.map(|_| change).ok_or_else(wrong)
     }
 
     /// The flags after the change.
@@ -96,10 +91,6 @@ const LASTING: InodeFlags = InodeFlags::EXTENTS
     .union(InodeFlags::INLINE_DATA)
     .union(InodeFlags::VERITY)
     .union(InodeFlags::CASEFOLD);
-
-fn letters() -> String {
-    LETTERS.iter().map(|(letter, _)| letter).collect()
-}
 
 #[cfg(test)]
 mod tests {

@@ -108,7 +108,7 @@ impl OpenFile {
             may_be_filled: false,
         };
         let writes = flags & O_ACCMODE != O_RDONLY;
-        let lasting = || Caller::current().lasting(node.volume().engine());
+        let lasting = || Caller::current().lasting(node.volume().fs());
         let file = OpenFile {
             opener: writes.then(lasting),
             opened: inodes.open(node.ino(), opening),

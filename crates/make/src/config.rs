@@ -51,10 +51,7 @@ impl Config {
             Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
                 Ok(Config::built_in())
             }
-            Err(source) => Err(Error::Open {
-                path: path.to_owned(),
-                source,
-            }),
+            Err(source) => Err(Error::open(path)(source)),
         }
     }
 

@@ -27,10 +27,7 @@ impl MkfsOptions {
         table: PartitionTable,
     ) -> Result<(Made, PackedPartition)> {
         let path = path.as_ref();
-        let failed = |source| Error::Open {
-            path: path.to_owned(),
-            source,
-        };
+        let failed = Error::open(path);
         let (inner, frame) = self.inner(path, table)?;
         let exists = path.exists();
         if exists && !self.overwrite {

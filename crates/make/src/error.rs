@@ -1,7 +1,7 @@
 //! Errors of making a volume.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use throughline_extfmt::Corrupt;
 
@@ -51,6 +51,14 @@ pub enum Error {
 impl Error {
     pub(crate) fn invalid(text: impl Into<String>) -> Error {
         Error::Invalid(text.into())
+    }
+
+    /// The target at `path`, or a file beside it, could not be opened.
+    pub(crate) fn open(path: &Path) -> impl Fn(io::Error) -> Error + Copy {
+        move |source| Error::Open {
+            path: path.to_owned(),
+            source,
+        }
     }
 
     pub(crate) fn unsupported(text: impl Into<String>) -> Error {

@@ -18,6 +18,8 @@ const ALL: &str = "the words are assume_storage_prezeroed[=0|1], discard, encodi
 /// What `-E` says.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extended {
+    /// All words that were read.
+    pub(crate) words: Vec<String>,
     pub(crate) stride: Option<u32>,
     pub(crate) stripe_width: Option<u32>,
     pub(crate) resize: Option<Amount>,
@@ -41,35 +43,12 @@ pub(crate) struct Extended {
 }
 
 impl Extended {
-    /// These words, replaced by those that `later` has.
-    pub(crate) fn merged(&self, later: &Extended) -> Extended {
-        Extended {
-            stride: later.stride.or(self.stride),
-            stripe_width: later.stripe_width.or(self.stripe_width),
-            resize: later.resize.or(self.resize),
-            offset: later.offset.or(self.offset),
-            lazy_itable: later.lazy_itable.or(self.lazy_itable),
-            lazy_journal: later.lazy_journal.or(self.lazy_journal),
-            prezeroed: later.prezeroed.or(self.prezeroed),
-            packed_meta_blocks: later.packed_meta_blocks.or(self.packed_meta_blocks),
-            backups: later.backups.or(self.backups),
-            root_owner: later.root_owner.or(self.root_owner),
-            orphan_file: later.orphan_file.or(self.orphan_file),
-            quota_kinds: later.quota_kinds.or(self.quota_kinds),
-            hash_seed: later.hash_seed.or(self.hash_seed),
-            mmp_interval: later.mmp_interval.or(self.mmp_interval),
-            encoding: later.encoding.or(self.encoding),
-            encoding_flags: later.encoding_flags.or(self.encoding_flags),
-            test_fs: later.test_fs || self.test_fs,
-            discard: later.discard.or(self.discard),
-        }
-    }
-
     /// Reads words such as `stride=16,nodiscard`. Later words replace earlier ones.
     ///
     /// # Errors
     /// A word that is not understood, or not supported.
     pub(crate) fn read(&mut self, text: &str) -> Result<()> {
+        self.words.push(text.to_owned());
         for (name, value) in words::split(text) {
             let number = |least, most| words::number(OPTION, name, value, least, most);
             let flag = || words::flag(OPTION, name, value);
@@ -85,18 +64,47 @@ impl Extended {
                 "assume_storage_prezeroed" => self.prezeroed = Some(flag()?),
                 "packed_meta_blocks" => self.packed_meta_blocks = Some(flag()?),
                 "num_backup_sb" => self.backups = Some(number(0, 2)? as u32),
-                "root_owner" => self.root_owner = Some(owner(value)?),
+                "root_owner" => {
+                    self.root_owner = Some(words::value(
+                        OPTION,
+                        name,
+                        value,
+                        "UID:GID is needed, as numbers",
+                        owner,
+                    )?)
+                }
                 "orphan_file_size" => self.orphan_file = Some(words::amount(OPTION, name, value)?),
-                "hash_seed" => self.hash_seed = Some(seed(value)?),
+                "hash_seed" => {
+                    self.hash_seed =
+                        Some(words::value(OPTION, name, value, "a UUID is needed", seed)?)
+                }
                 "mmp_update_interval" => self.mmp_interval = Some(number(0, 300)? as u16),
                 "test_fs" => self.test_fs = true,
                 "discard" => self.discard = Some(true),
                 "nodiscard" => self.discard = Some(false),
                 // About -d, which copies.
                 "no_copy_xattrs" => {}
-                "encoding" => self.encoding = Some(encoding(value)?),
-                "encoding_flags" => self.encoding_flags = Some(encoding_flags(value)?),
-                "quotatype" => self.quota_kinds = Some(quota_kinds(value)?),
+                "encoding" => {
+                    let known = |text: Option<&str>| {
+                        matches!(text, Some("utf8" | "utf8-12.1")).then_some(casefold::UTF8_12_1)
+                    };
+                    let allowed = "the encodings are utf8 and utf8-12.1";
+                    self.encoding = Some(words::value(OPTION, name, value, allowed, known)?);
+                }
+                "encoding_flags" => {
+                    let known = |text: Option<&str>| match text {
+                        Some("strict") => Some(casefold::STRICT),
+                        Some("nostrict") => Some(0),
+                        _ => None,
+                    };
+                    let allowed = "the flags are strict and nostrict";
+                    self.encoding_flags = Some(words::value(OPTION, name, value, allowed, known)?);
+                }
+                "quotatype" => {
+                    let allowed = "usrquota, grpquota and prjquota are the types, joined by colons";
+                    self.quota_kinds =
+                        Some(words::value(OPTION, name, value, allowed, quota_kinds)?);
+                }
                 _ => return Err(words::wrong(OPTION, name, ALL)),
             }
         }
@@ -105,81 +113,25 @@ impl Extended {
 }
 
 /// `UID:GID`; without a value, the user who runs this.
-fn owner(value: Option<&str>) -> Result<(u32, u32)> {
+fn owner(value: Option<&str>) -> Option<(u32, u32)> {
     let Some(text) = value else {
-        return Ok((
-            rustix::process::getuid().as_raw(),
-            rustix::process::getgid().as_raw(),
-        ));
+        let user = rustix::process::getuid().as_raw();
+        return Some((user, rustix::process::getgid().as_raw()));
     };
-    text.split_once(':')
-        .and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)))
-        .ok_or_else(|| {
-            words::wrong(
-                OPTION,
-                &format!("root_owner={text}"),
-                "UID:GID is needed, as numbers",
-            )
-        })
+    let (uid, gid) = text.split_once(':')?;
+    Some((uid.parse().ok()?, gid.parse().ok()?))
 }
 
 /// Kinds of quotas: `usrquota`, `grpquota` and `prjquota`, joined by colons.
-fn quota_kinds(value: Option<&str>) -> Result<[bool; 3]> {
-    let text = value.unwrap_or_default();
+fn quota_kinds(value: Option<&str>) -> Option<[bool; 3]> {
     let mut kinds = [false; 3];
-    for word in text.split(':') {
+    for word in value?.split(':') {
         let names = ["usrquota", "grpquota", "prjquota"];
-        match names.iter().position(|name| *name == word) {
-            Some(kind) => kinds[kind] = true,
-            None => {
-                return Err(words::wrong(
-                    OPTION,
-                    &format!("quotatype={text}"),
-                    "usrquota, grpquota and prjquota are the types, joined by colons",
-                ));
-            }
-        }
+        kinds[names.iter().position(|name| *name == word)?] = true;
     }
-    Ok(kinds)
+    Some(kinds)
 }
 
-fn encoding(value: Option<&str>) -> Result<u16> {
-    match value {
-        Some("utf8" | "utf8-12.1") => Ok(casefold::UTF8_12_1),
-        _ => {
-            let text = value.unwrap_or_default();
-            Err(words::wrong(
-                OPTION,
-                &format!("encoding={text}"),
-                "the encodings are utf8 and utf8-12.1",
-            ))
-        }
-    }
-}
-
-fn encoding_flags(value: Option<&str>) -> Result<u16> {
-    match value {
-        Some("strict") => Ok(casefold::STRICT),
-        Some("nostrict") => Ok(0),
-        _ => {
-            let text = value.unwrap_or_default();
-            Err(words::wrong(
-                OPTION,
-                &format!("encoding_flags={text}"),
-                "the flags are strict and nostrict",
-            ))
-        }
-    }
-}
-
-fn seed(value: Option<&str>) -> Result<[u8; 16]> {
-    let text = value.unwrap_or_default();
-    match uuid::Uuid::try_parse(text) {
-        Ok(seed) => Ok(seed.into_bytes()),
-        Err(_) => Err(words::wrong(
-            OPTION,
-            &format!("hash_seed={text}"),
-            "a UUID is needed",
-        )),
-    }
+fn seed(value: Option<&str>) -> Option<[u8; 16]> {
+    Some(uuid::Uuid::try_parse(value?).ok()?.into_bytes())
 }

@@ -143,16 +143,12 @@ impl External {
     /// # Errors
     /// [`Error::Open`]; [`Error::Invalid`] for what is no journal, or the journal of a volume.
     pub(crate) fn open(path: &Path, block_bytes: u32, write: bool) -> Result<External> {
-        let failed = |source| Error::Open {
-            path: path.to_owned(),
-            source,
-        };
+        let failed = Error::open(path);
         let about = fs::metadata(path).map_err(failed)?;
-        let lock = match write {
-            true => LockMode::Exclusive,
-            false => LockMode::Shared,
-        };
-        let device = OpenOptions::new().write(write).lock(lock).open(path);
+        let device = OpenOptions::new()
+            .write(write)
+            .lock(LockMode::of(write))
+            .open(path);
         let disk = Disk::new(device.map_err(failed)?)?;
         let mut external = External {
             path: path.to_owned(),

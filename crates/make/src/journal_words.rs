@@ -24,16 +24,10 @@ impl JournalWords {
     /// A word that is not understood, or not supported.
     pub(crate) fn read(&mut self, text: &str) -> Result<()> {
         for (name, value) in words::split(text) {
+            let number = || words::number(OPTION, name, value, 1, u64::from(u32::MAX >> 10));
             match name {
-                "size" => {
-                    let most = u64::from(u32::MAX >> 10);
-                    self.size_mib = Some(words::number(OPTION, name, value, 1, most)? as u32);
-                }
-                "fast_commit_size" => {
-                    let most = u64::from(u32::MAX >> 10);
-                    let kib = words::number(OPTION, name, value, 1, most)?;
-                    self.fast_commit_kib = Some(kib as u32);
-                }
+                "size" => self.size_mib = Some(number()? as u32),
+                "fast_commit_size" => self.fast_commit_kib = Some(number()? as u32),
                 "location" => self.location = Some(words::amount(OPTION, name, value)?),
                 "device" => match value {
                     Some(path) if !path.is_empty() => self.device = Some(path.into()),

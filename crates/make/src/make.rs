@@ -18,6 +18,7 @@ use crate::plan::Plan;
 use crate::request::Request;
 use crate::resolve::{self, Manner, Target};
 use crate::write::{self, Clear, Found, How};
+use crate::writer::read_bytes;
 
 /// The start of a target that is looked at before it is overwritten: where file systems, partition tables and
 /// volume managers have their signatures.
@@ -96,10 +97,7 @@ impl MkfsOptions {
             // at once when they are synced, and no write waits for the disk.
             open = open.direct(false).engine(EngineChoice::Threads);
         }
-        let device = open.open(path).map_err(|source| Error::Open {
-            path: path.to_owned(),
-            source,
-        })?;
+        let device = open.open(path).map_err(Error::open(path))?;
         let made = self.make_on(device);
         if made.is_err() && !exists {
             // The file is ours, and of no use.
@@ -223,10 +221,7 @@ impl MkfsOptions {
     /// [`Error::Invalid`], [`Error::Unsupported`], [`Error::Open`].
     pub fn plan_for(&self, path: impl AsRef<Path>) -> Result<Made> {
         let path = path.as_ref();
-        let failed = |source| Error::Open {
-            path: path.to_owned(),
-            source,
-        };
+        let failed = Error::open(path);
         match fs::metadata(path) {
             Ok(_) => {
                 let device = OpenOptions::new().open(path).map_err(failed)?;
@@ -256,17 +251,9 @@ impl MkfsOptions {
 
 /// Refuses a target that is not blank where a signature would be.
 pub(crate) fn refuse_occupied(disk: &Disk, offset: u64) -> Result<()> {
-    let unit = u64::from(disk.limits().logical_block_bytes);
-    let from = offset - offset % unit;
-    let end = disk.len_bytes().min(from + LOOKED_AT_BYTES);
-    let whole = end.next_multiple_of(unit) - from;
-    let mut start = vec![0; whole as usize];
-    disk.read_at(from, &mut start)?;
-    let skipped = (offset - from) as usize;
-    match start[skipped.min(start.len())..]
-        .iter()
-        .all(|byte| *byte == 0)
-    {
+    let end = disk.len_bytes().min(offset + LOOKED_AT_BYTES).max(offset);
+    let start = read_bytes(disk, offset, (end - offset) as usize)?;
+    match start.iter().all(|byte| *byte == 0) {
         true => Ok(()),
         false => Err(occupied()),
     }
@@ -301,16 +288,9 @@ pub(crate) fn made(plan: &Plan<'_>, request: &Request) -> Made {
         too_small_for_journal: request.features.has_journal()
             && plan.journal.is_none()
             && !plan.superblock.compat().contains(Compat::HAS_JOURNAL),
-        features: plan_features(plan),
+        features: geo.feature_names(),
         uuid: geo.uuid,
         label: request.label.clone(),
         on_error: request.on_error,
     }
-}
-
-fn plan_features(plan: &Plan<'_>) -> Vec<String> {
-    let mut names = plan.geo.compat.names();
-    names.extend(plan.geo.incompat.names());
-    names.extend(plan.geo.ro_compat.names());
-    names
 }

@@ -36,23 +36,33 @@ pub(crate) fn split(words: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
         })
 }
 
+/// A value that `parse` understands.
+pub(crate) fn value<T>(
+    option: &str,
+    name: &str,
+    value: Option<&str>,
+    allowed: &str,
+    parse: impl FnOnce(Option<&str>) -> Option<T>,
+) -> Result<T> {
+    parse(value).ok_or_else(|| {
+        let text = value.unwrap_or_default();
+        wrong(option, &format!("{name}={text}"), allowed)
+    })
+}
+
 /// A whole number from `least` to `most`.
 pub(crate) fn number(
     option: &str,
     name: &str,
-    value: Option<&str>,
+    text: Option<&str>,
     least: u64,
     most: u64,
 ) -> Result<u64> {
-    let text = value.unwrap_or_default();
-    match text.parse() {
-        Ok(number) if (least..=most).contains(&number) => Ok(number),
-        _ => Err(wrong(
-            option,
-            &format!("{name}={text}"),
-            &format!("a number from {least} to {most} is needed"),
-        )),
-    }
+    let allowed = format!("a number from {least} to {most} is needed");
+    value(option, name, text, &allowed, |text| {
+        let number = text?.parse().ok()?;
+        (least..=most).contains(&number).then_some(number)
+    })
 }
 
 /// 0 or 1; 1 if there is no value.
@@ -64,15 +74,9 @@ pub(crate) fn flag(option: &str, name: &str, value: Option<&str>) -> Result<bool
 }
 
 /// A number of blocks, or of bytes with a unit.
-pub(crate) fn amount(option: &str, name: &str, value: Option<&str>) -> Result<Amount> {
-    let text = value.unwrap_or_default();
-    parse_amount(text).ok_or_else(|| {
-        wrong(
-            option,
-            &format!("{name}={text}"),
-            "a number of blocks, or of bytes with a unit (K, M, G, T), is needed",
-        )
-    })
+pub(crate) fn amount(option: &str, name: &str, text: Option<&str>) -> Result<Amount> {
+    let allowed = "a number of blocks, or of bytes with a unit (K, M, G, T), is needed";
+    value(option, name, text, allowed, |text| parse_amount(text?))
 }
 
 /// Parses an [`Amount`].

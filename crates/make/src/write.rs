@@ -11,9 +11,10 @@ use std::ops::Range;
 
 use throughline_block::Disk;
 use throughline_device::DeviceKind;
+use throughline_extfmt::features::Incompat;
 use throughline_extfmt::group_desc::{self, GroupFlags};
 use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, State};
-use throughline_extfmt::{Geometry, GroupNumber, Superblock};
+use throughline_extfmt::{Geometry, GroupDesc, GroupNumber, Superblock};
 use zerocopy::IntoBytes;
 
 use crate::error::Result;
@@ -138,7 +139,16 @@ pub(crate) fn write(plan: &Plan<'_>, disk: &Disk, how: How, found: &Found) -> Re
     }
     for (place, part) in supers {
         if let Part::Superblock(group) = part {
-            write_superblock(plan, &superblock, group, place * u64::from(bytes), &mut out)?;
+            match group.0 {
+                0 => {
+                    superblock.update_checksum();
+                    out.put(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
+                }
+                _ => {
+                    let block = backup(&superblock, group, bytes as usize);
+                    out.put(place * u64::from(bytes), &block)?;
+                }
+            }
         }
     }
     out.finish()
@@ -221,29 +231,18 @@ fn parts<'p>(plan: &'p Plan<'_>, only_supers: bool) -> Vec<(u64, Part<'p>)> {
     parts
 }
 
-/// Writes a copy of the superblock, which knows its group.
-fn write_superblock(
-    plan: &Plan<'_>,
-    superblock: &Superblock,
-    group: GroupNumber,
-    at: u64,
-    out: &mut Writer<'_>,
-) -> Result<()> {
+/// A backup of the superblock, which knows its group, with zeros up to `len` bytes.
+pub(crate) fn backup(superblock: &Superblock, group: GroupNumber, len: usize) -> Vec<u8> {
     let mut copy = *superblock;
     copy.s_block_group_nr.set(group.0 as u16);
-    copy.update_checksum();
-    if group.0 == 0 {
-        return out.put(SUPERBLOCK_OFFSET, copy.as_bytes());
-    }
-    // A backup does not say that the volume is clean: it does not know.
+    // It does not know whether the volume is clean.
     copy.set_state(State::empty());
+    let incompat = copy.incompat() - Incompat::RECOVER;
+    copy.s_feature_incompat.set(incompat.bits());
     copy.update_checksum();
     let mut block = copy.as_bytes().to_vec();
-    block.resize(
-        plan.geo.block_bytes.max(SUPERBLOCK_BYTES as u32) as usize,
-        0,
-    );
-    out.put(at, &block)
+    block.resize(len, 0);
+    block
 }
 
 /// The blocks of descriptors, one after the other.
@@ -326,24 +325,15 @@ fn clear(plan: &Plan<'_>, out: &mut Writer<'_>, how: How) -> Result<()> {
         }
         Clear::Needed => {}
     }
-    if !how.lazy_itable || !geo.has_group_csum() {
-        let tables = plan.descs.iter().map(|desc| {
-            let first = desc.inode_table().0;
-            first..first + u64::from(geo.inode_table_blocks)
-        });
-        zero_all(tables, bytes, out)?;
-    } else {
-        // What is beyond the inodes in use is initialised by the first mount.
-        let used = plan
-            .descs
-            .iter()
-            .filter(|desc| !desc.flags().contains(GroupFlags::INODE_UNINIT));
-        let tables = used.map(|desc| {
-            let first = desc.inode_table().0;
-            first..first + u64::from(geo.inode_table_blocks)
-        });
-        zero_all(tables, bytes, out)?;
-    }
+    // With checksums of groups, what is beyond the inodes in use is initialised by the first mount.
+    let is_lazy = how.lazy_itable && geo.has_group_csum();
+    let is_written =
+        |desc: &&GroupDesc| !is_lazy || !desc.flags().contains(GroupFlags::INODE_UNINIT);
+    let tables = plan.descs.iter().filter(is_written).map(|desc| {
+        let first = desc.inode_table().0;
+        first..first + u64::from(geo.inode_table_blocks)
+    });
+    zero_all(tables, bytes, out)?;
     if !how.lazy_journal {
         zero_all(plan.zeroed.iter().cloned(), bytes, out)?;
     }

@@ -50,55 +50,36 @@ impl VolumeArgs {
     fn options(&self, image: &[u8]) -> PyResult<MkfsOptions> {
         let mut options = MkfsOptions::new();
         options.overwrite(self.overwrite);
-        if let Some(value) = &self.fs_type {
-            options.fs_type(value);
+        self.fs_type.as_deref().map(|name| options.fs_type(name));
+        self.usage.as_deref().map(|names| options.usage(names));
+        self.block_size.map(|bytes| options.block_bytes(bytes));
+        self.inode_size.map(|bytes| options.inode_bytes(bytes));
+        self.bytes_per_inode
+            .map(|bytes| options.bytes_per_inode(bytes));
+        self.inodes.map(|count| options.inodes(count));
+        self.reserved_percent
+            .map(|percent| options.reserved_percent(percent));
+        self.label.as_ref().map(|label| options.label(label));
+        if let Some(uuid) = &self.uuid {
+            options.uuid(sixteen(uuid)?);
         }
-        if let Some(value) = &self.usage {
-            options.usage(value);
+        if let Some(seed) = &self.hash_seed {
+            options.hash_seed(sixteen(seed)?);
         }
-        if let Some(value) = self.block_size {
-            options.block_bytes(value);
+        if let Some(time) = self.time {
+            options.time(at(time)?);
         }
-        if let Some(value) = self.inode_size {
-            options.inode_bytes(value);
-        }
-        if let Some(value) = self.bytes_per_inode {
-            options.bytes_per_inode(value);
-        }
-        if let Some(value) = self.inodes {
-            options.inodes(value);
-        }
-        if let Some(value) = self.reserved_percent {
-            options.reserved_percent(value);
-        }
-        if let Some(value) = &self.label {
-            options.label(value);
-        }
-        if let Some(value) = &self.uuid {
-            options.uuid(sixteen(value)?);
-        }
-        if let Some(value) = &self.hash_seed {
-            options.hash_seed(sixteen(value)?);
-        }
-        if let Some(value) = self.time {
-            options.time(at(value)?);
-        }
-        self.words(&mut options)
-            .map_err(|wrong| error::of_making(&wrong, image))?;
-        Ok(options)
-    }
-
-    fn words(&self, options: &mut MkfsOptions) -> Result<(), MkfsError> {
+        let wrong = |wrong: MkfsError| error::of_making(&wrong, image);
         if let Some(words) = &self.features {
-            options.features(words)?;
+            options.features(words).map_err(wrong)?;
         }
         if let Some(words) = &self.journal {
-            options.journal_options(words)?;
+            options.journal_options(words).map_err(wrong)?;
         }
         if let Some(words) = &self.extended {
-            options.extended(words)?;
+            options.extended(words).map_err(wrong)?;
         }
-        Ok(())
+        Ok(options)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
 /// Scheme, and host with port: what credentials are for.
 pub(crate) fn origin(url: &str) -> (&str, String) {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
@@ -62,13 +64,12 @@ pub(crate) fn resolve(base: &str, location: &str) -> Option<String> {
 
 /// A value in the query of a URL.
 pub(crate) fn encoded(text: &str) -> String {
-    let byte = |byte: u8| match byte {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-            char::from(byte).to_string()
-        }
-        other => format!("%{other:02X}"),
-    };
-    text.bytes().map(byte).collect()
+    const CODED: &AsciiSet = &NON_ALPHANUMERIC
+        .remove(b'-')
+        .remove(b'.')
+        .remove(b'_')
+        .remove(b'~');
+    utf8_percent_encode(text, CODED).to_string()
 }
 
 #[cfg(test)]

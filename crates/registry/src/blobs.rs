@@ -53,11 +53,6 @@ pub(crate) fn fetch(
             start
         });
     }
-    let local = |error: std::io::Error| {
-        let place = std::env::temp_dir();
-        let text = format!("a temporary file in {} (TMPDIR): {error}", place.display());
-        Error::new(Kind::Local, text)
-    };
     let file = tempfile::tempfile().map_err(local)?;
     file.set_len(end).map_err(local)?;
     let fetch = Fetch {
@@ -110,6 +105,13 @@ pub(crate) fn fetch(
         start: places[&blob.digest],
     });
     Ok(fetched.collect())
+}
+
+/// The temporary file fails.
+fn local(error: std::io::Error) -> Error {
+    let (place, why) = (std::env::temp_dir(), words(&error));
+    let text = format!("a temporary file in {} (TMPDIR): {why}", place.display());
+    Error::new(Kind::Local, text)
 }
 
 impl Fetch<'_> {
@@ -188,15 +190,7 @@ impl Fetch<'_> {
             };
             let bytes = &buffer[..read];
             let written = self.file.write_all_at(bytes, start + *done);
-            written.map_err(|error| {
-                let place = std::env::temp_dir();
-                let text = format!(
-                    "a temporary file in {} (TMPDIR): {}",
-                    place.display(),
-                    words(&error)
-                );
-                Error::new(Kind::Local, text)
-            })?;
+            written.map_err(local)?;
             sum.update(bytes);
             *done += read as u64;
             self.done_bytes.fetch_add(read as u64, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use throughline_locks::{Mutex, Rank};
 
 use crate::blobs;
 use crate::error::{Error, Kind, Result};
-use crate::http::once;
+use crate::http::{Answer, once};
 use crate::options::{Options, Progress};
 use crate::reference::{Reference, is_digest};
 use crate::retry::Tries;
@@ -100,42 +100,43 @@ impl RegistryImage {
     /// A manifest by tag or digest, and the digest that the registry says.
     fn fetch_manifest(&self, of: &str) -> Result<(Vec<u8>, Option<String>)> {
         let headers = [("Accept", ACCEPT.to_owned())];
-        let goes_on = || (self.progress)(0, 0);
-        let mut tries = Tries::new(&goes_on);
-        loop {
-            let answer = self
-                .session
-                .get(&format!("manifests/{of}"), &headers, &mut tries)?;
+        self.fetched(&format!("manifests/{of}"), &headers, |answer| {
             let kind = answer.header("Content-Type").unwrap_or_default();
             if kind.contains(OLD) {
                 let text = format!("manifests of the form {kind} are not read");
                 return Err(Error::new(Kind::Unsupported, text));
             }
             let said = answer.header("Docker-Content-Digest").map(str::to_owned);
-            match once(answer.bytes(MANIFEST_MAX, "the manifest")) {
-                Ok(bytes) => return Ok((bytes, said)),
-                Err(error) if error.kind() == Kind::Unreachable => tries.again(&error, None)?,
-                Err(error) => return Err(error),
-            }
-        }
+            Ok((once(answer.bytes(MANIFEST_MAX, "the manifest"))?, said))
+        })
     }
 
     fn fetch_config(&self, digest: &str, size: u64) -> Result<Vec<u8>> {
+        self.fetched(&format!("blobs/{digest}"), &[], |answer| {
+            let bytes = once(answer.bytes(size.min(CONFIG_MAX), "the configuration"))?;
+            match bytes.len() as u64 == size {
+                true => Ok(bytes),
+                false => Err(Error::new(
+                    Kind::Unreachable,
+                    "the configuration is cut off",
+                )),
+            }
+        })
+    }
+
+    /// Fetches what `read` takes out of an answer. What cannot be reached is tried again.
+    fn fetched<T>(
+        &self,
+        what: &str,
+        headers: &[(&'static str, String)],
+        read: impl Fn(Answer) -> Result<T>,
+    ) -> Result<T> {
         let goes_on = || (self.progress)(0, 0);
         let mut tries = Tries::new(&goes_on);
         loop {
-            let answer = self
-                .session
-                .get(&format!("blobs/{digest}"), &[], &mut tries)?;
-            let most = size.min(CONFIG_MAX);
-            match once(answer.bytes(most, "the configuration")) {
-                Ok(bytes) if bytes.len() as u64 == size => return Ok(bytes),
-                Ok(_) => {
-                    let error = Error::new(Kind::Unreachable, "the configuration is cut off");
-                    tries.again(&error, None)?;
-                }
+            match read(self.session.get(what, headers, &mut tries)?) {
                 Err(error) if error.kind() == Kind::Unreachable => tries.again(&error, None)?,
-                Err(error) => return Err(error),
+                done => return done,
             }
         }
     }

@@ -86,14 +86,17 @@ impl Tries {
     ///
     /// # Errors
     /// If there is none.
-    pub(crate) async fn until_good<T, A>(mut self, mut ask: impl FnMut() -> A) -> Result<T, Failure>
+    pub(crate) async fn until_good<T, E: Into<Attempt>, A>(
+        mut self,
+        mut ask: impl FnMut() -> A,
+    ) -> Result<T, Failure>
     where
-        A: Future<Output = Result<T, Attempt>>,
+        A: Future<Output = Result<T, E>>,
     {
         loop {
             let failed = match timeout_at(self.deadline(), ask()).await {
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(failed)) => failed,
+                Ok(Err(failed)) => failed.into(),
                 Err(_) => self.silent(),
             };
             self.again(failed).await?;

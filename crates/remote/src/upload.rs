@@ -29,7 +29,7 @@ use throughline_image::ReadAt;
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
-use crate::failure::{Attempt, Failure};
+use crate::failure::Failure;
 use crate::fetch;
 use crate::name::ObjectName;
 use crate::options::Options;
@@ -319,11 +319,9 @@ impl Target {
                 ..PutMultipartOptions::default()
             }
         };
-        let ask = || async {
-            let id = self
-                .store
-                .create_multipart_opts(&self.place.path, options());
-            id.await.map_err(Attempt::from)
+        let ask = || {
+            self.store
+                .create_multipart_opts(&self.place.path, options())
         };
         let none = |failure| match failure {
             Failure::NotFound => Failure::Refused("there is no such bucket".to_owned()),
@@ -340,11 +338,8 @@ impl Target {
     ) -> Result<PartId, Failure> {
         let tries = Tries::sending(self.patience, self.flying_bytes);
         let number = self.first_part.saturating_add(index);
-        let ask = || async {
-            let path = &self.place.path;
-            let sent = self.store.put_part(path, id, number, bytes.clone());
-            sent.await.map_err(Attempt::from)
-        };
+        let path = &self.place.path;
+        let ask = || self.store.put_part(path, id, number, bytes.clone());
         tries.until_good(ask).await.map_err(aborted)
     }
 
@@ -354,11 +349,8 @@ impl Target {
         parts: Vec<PartId>,
     ) -> Result<(), Failure> {
         Arc::clone(&self).check_absent().await?;
-        let ask = || async {
-            let path = &self.place.path;
-            let done = self.store.complete_multipart(path, id, parts.clone());
-            done.await.map_err(Attempt::from)
-        };
+        let path = &self.place.path;
+        let ask = || self.store.complete_multipart(path, id, parts.clone());
         match self.tries().until_good(ask).await {
             Ok(_) => Ok(()),
             Err(Failure::Replaced(_)) if self.uploads == Uploads::Create => Err(Failure::Exists),
@@ -367,10 +359,7 @@ impl Target {
     }
 
     async fn abort(self: Arc<Target>, id: &MultipartId) -> Result<(), Failure> {
-        let ask = || async {
-            let gone = self.store.abort_multipart(&self.place.path, id);
-            gone.await.map_err(Attempt::from)
-        };
+        let ask = || self.store.abort_multipart(&self.place.path, id);
         match self.tries().until_good(ask).await {
             Err(Failure::NotFound) => Ok(()),
             done => done,
@@ -382,14 +371,11 @@ impl Target {
         let Some(mark) = &self.mark else {
             return Err(Failure::NotFound);
         };
-        let ask = || async {
-            let head = GetOptions {
-                head: true,
-                ..GetOptions::default()
-            };
-            let found = self.place.store.get_opts(&self.place.path, head);
-            found.await.map_err(Attempt::from)
+        let head = GetOptions {
+            head: true,
+            ..GetOptions::default()
         };
+        let ask = || self.place.store.get_opts(&self.place.path, head.clone());
         let found = self.tries().until_good(ask).await?;
         let its = found.attributes.get(&Attribute::Metadata(MARK.into()));
         match its.is_some_and(|its| its.as_ref() == mark) {

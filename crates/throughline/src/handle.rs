@@ -121,7 +121,7 @@ impl Handle {
     }
 
     /// See [`LendCached`](crate::internal::LendCached).
-    pub(crate) fn pieces_here(&self, len: u64) -> Option<Vec<usize>> {
+    pub(crate) fn pieces(&self, len: u64) -> Option<Vec<usize>> {
         if self.mode.direct || self.mode.no_reads {
             return None;
         }
@@ -130,7 +130,7 @@ impl Handle {
     }
 
     /// See [`LendCached`](crate::internal::LendCached).
-    pub(crate) fn lend_here(&self, len: u64, lend: &mut dyn FnMut(&[u8]) -> bool) -> Option<usize> {
+    pub(crate) fn lend(&self, len: u64, lend: &mut dyn FnMut(&[u8]) -> bool) -> Option<usize> {
         if self.mode.direct || self.mode.no_reads {
             return None;
         }

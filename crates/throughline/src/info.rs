@@ -2,10 +2,11 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use throughline_device::{DeviceKind, Limits, Op};
+use throughline_device::{DeviceKind, Limits};
 use throughline_ext::{
     Compat, Corrupt, Fs, Incompat, LogInfo, OnError, RoCompat, StatFs, State, Superblock,
 };
+use uuid::Uuid;
 
 use crate::cache::CacheState;
 use crate::error::Result;
@@ -114,41 +115,6 @@ pub struct DeviceState {
     pub limits: Limits,
 }
 
-/// I/O counts of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IoCounts {
-    /// Reads.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Writes.
-    pub writes: u64,
-    /// Bytes written.
-    pub write_bytes: u64,
-    /// Flushes of the device's cache.
-    pub flushes: u64,
-}
-
-pub(crate) fn io_counts(fs: &Fs) -> IoCounts {
-    let counters = fs.disk().counters();
-    IoCounts {
-        reads: counters.bios(Op::Read),
-        read_bytes: counters.bytes(Op::Read),
-        writes: counters.bios(Op::Write),
-        write_bytes: counters.bytes(Op::Write),
-        flushes: counters.bios(Op::Flush),
-    }
-}
-
-/// Names of all features.
-pub(crate) fn features(fs: &Fs) -> Vec<String> {
-    let geometry = fs.geometry();
-    let mut features = geometry.compat.names();
-    features.extend(geometry.incompat.names());
-    features.extend(geometry.ro_compat.names());
-    features
-}
-
 pub(crate) fn of(fs: &Fs) -> Result<VolumeInfo> {
     let geometry = fs.geometry();
     let sb = fs.superblock();
@@ -161,8 +127,8 @@ pub(crate) fn of(fs: &Fs) -> Result<VolumeInfo> {
     Ok(VolumeInfo {
         format: format_of(&sb),
         label: String::from_utf8_lossy(&space.label).into_owned(),
-        uuid: uuid_text(&space.uuid),
-        features: features(fs),
+        uuid: Uuid::from_bytes(space.uuid).to_string(),
+        features: geometry.feature_names(),
         block_bytes: geometry.block_bytes,
         blocks: geometry.blocks,
         groups: geometry.groups,
@@ -242,27 +208,4 @@ fn moment(seconds: u64) -> Option<SystemTime> {
     UNIX_EPOCH
         .checked_add(Duration::from_secs(seconds))
         .filter(|_| seconds != 0)
-}
-
-fn uuid_text(uuid: &[u8; 16]) -> String {
-    let mut text = String::with_capacity(36);
-    for (at, byte) in uuid.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn uuids_look_as_everywhere() {
-        let uuid: [u8; 16] = core::array::from_fn(|at| at as u8 * 0x11);
-        assert_eq!(
-            super::uuid_text(&uuid),
-            "00112233-4455-6677-8899-aabbccddeeff"
-        );
-    }
 }

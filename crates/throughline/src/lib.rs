@@ -206,7 +206,7 @@ pub use error::{Error, Result};
 pub use file::File;
 pub use handle::Handle;
 pub use hints::SyncRange;
-pub use info::{DeviceState, IoCounts, JournalState, VolumeInfo};
+pub use info::{DeviceState, JournalState, VolumeInfo};
 pub use metadata::{Attributes, DeviceNumber, FileType, Metadata};
 pub use mode::FileOptions;
 pub use node::{Listed, NewNode, Node};

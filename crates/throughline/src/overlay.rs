@@ -210,9 +210,7 @@ pub fn remove_unused(overlay: impl AsRef<Path>) -> Result<bool> {
 }
 
 fn disk(overlay: &Path, image: &ImageOptions, write: bool) -> io::Result<VirtualDisk> {
-    let lock = match write {
-        true => LockMode::Exclusive,
-        false => LockMode::Shared,
-    };
-    image.without_overlay().disk(overlay, write, lock)
+    image
+        .without_overlay()
+        .disk(overlay, write, LockMode::of(write))
 }

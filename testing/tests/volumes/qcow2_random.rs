@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use oracle::image::{Scratch, Shape, shape, tools};
 use oracle::seeds::soak;
 use oracle::subject::VolumeSubject;
-use throughline::internal::OpenVirtual;
+use throughline::internal::OpenImages;
 use throughline::{Backing, ImageOptions, OpenOptions, VolumeOptions};
 use throughline_device::LockMode;
 use throughline_image::{DiskOptions, ReadAt, VirtualDisk, no_objects};

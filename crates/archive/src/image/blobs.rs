@@ -11,7 +11,7 @@ use crate::content::SourceId;
 use crate::error::{Error, Result, shown};
 use crate::limits::Limits;
 use crate::stream::{FileInput, Input, Window};
-use crate::tar::Reader;
+use crate::tar::{Reader, name_start};
 use crate::tree::Tree;
 
 /// A layout's files.
@@ -43,15 +43,10 @@ impl Store<'_> {
                 let path = root.join(path);
                 let failed = |error| Error::io(path.display(), error);
                 let file = File::open(&path).map_err(failed)?;
-                let metadata = file.metadata().map_err(failed)?;
-                if !metadata.is_file() {
+                if !file.metadata().map_err(failed)?.is_file() {
                     return Err(Error::damaged(path.display(), "is not a regular file"));
                 }
-                Ok(Window {
-                    file: Arc::new(file),
-                    start: 0,
-                    length: metadata.len(),
-                })
+                Window::whole(file).map_err(failed)
             }
             Store::Tar { tree, window } => {
                 let missing =
@@ -60,18 +55,14 @@ impl Store<'_> {
                 for _ in 0..SYMLINKS_MAX {
                     let node = tree.node(tree.lookup(&path).ok_or_else(missing)?);
                     if let Some(target) = node.target() {
-                        let slash = path
-                            .iter()
-                            .rposition(|&byte| byte == b'/')
-                            .map_or(0, |slash| slash + 1);
-                        path.truncate(slash);
+                        path.truncate(name_start(&path));
                         path.extend_from_slice(target);
                         continue;
                     }
                     let content = node.content().ok_or_else(missing)?;
                     let first = content.extents().next();
                     let at = first.map_or(0, |extent| extent.at);
-                    if !content.is_dense() || content.extents().len() > 1 {
+                    if !content.is_dense() || content.extents().nth(1).is_some() {
                         return Err(Error::damaged(shown(&path), "is a sparse file"));
                     }
                     return Ok(Window {

@@ -300,15 +300,12 @@ fn docker(
 }
 
 fn new_layer(window: Window, name: String, digest: String, of_decompressed: bool) -> Result<Layer> {
-    let mut head = [0; 6];
-    let known = window.length.min(6) as usize;
-    window
-        .read_exact_at(0, &mut head[..known])
-        .map_err(|error| Error::io(&name, error))?;
+    let compression = window.compression();
+    let compression = compression.map_err(|error| Error::io(&name, error))?;
     DigestSum::new(&digest)?;
     Ok(Layer {
         name: format!("layer {name}"),
-        compression: Compression::of(&head[..known]),
+        compression,
         window,
         digest,
         of_decompressed,

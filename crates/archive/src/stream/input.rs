@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use super::Spool;
+use super::{Compression, Spool};
 use crate::error::{Error, Result};
 
 /// Bytes of an archive, in order.
@@ -32,6 +32,24 @@ pub(crate) struct Window {
 }
 
 impl Window {
+    /// All of a file.
+    pub(crate) fn whole(file: File) -> io::Result<Window> {
+        let length = file.metadata()?.len();
+        Ok(Window {
+            file: Arc::new(file),
+            start: 0,
+            length,
+        })
+    }
+
+    /// How it is compressed, as its first bytes say.
+    pub(crate) fn compression(&self) -> io::Result<Compression> {
+        let mut head = [0; 6];
+        let head = &mut head[..self.length.min(6) as usize];
+        self.read_exact_at(0, head)?;
+        Ok(Compression::of(head))
+    }
+
     pub(crate) fn read_exact_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
         let end = at
             .checked_add(buffer.len() as u64)
@@ -161,24 +179,11 @@ impl<'a> StreamInput<'a> {
         }
     }
 
-    fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> Result<usize> {
-        let mut done = 0;
-        while done < buffer.len() {
-            match reader.read(&mut buffer[done..]) {
-                Ok(0) => break,
-                Ok(read) => done += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(from_read(error)),
-            }
-        }
-        Ok(done)
-    }
-
     fn go(&mut self, bytes: u64, keep: bool) -> Result<()> {
         let mut left = bytes;
         while left > 0 {
             let part = left.min(self.scratch.len() as u64) as usize;
-            let read = Self::fill(&mut *self.reader, &mut self.scratch[..part])?;
+            let read = fill(&mut *self.reader, &mut self.scratch[..part]).map_err(from_read)?;
             self.position += read as u64;
             if read < part {
                 return Err(truncated(self.position));
@@ -193,14 +198,14 @@ impl<'a> StreamInput<'a> {
 
     /// Reads to the end, so that checksums there are checked.
     pub(crate) fn drain(&mut self) -> Result<()> {
-        while Self::fill(&mut *self.reader, &mut self.scratch)? > 0 {}
+        while fill(&mut *self.reader, &mut self.scratch).map_err(from_read)? > 0 {}
         Ok(())
     }
 }
 
 impl Input for StreamInput<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
-        let read = Self::fill(&mut *self.reader, buffer)?;
+        let read = fill(&mut *self.reader, buffer).map_err(from_read)?;
         self.position += read as u64;
         Ok(read)
     }
@@ -221,6 +226,20 @@ impl Input for StreamInput<'_> {
     fn position(&self) -> u64 {
         self.position
     }
+}
+
+/// Reads until the buffer is full, or the stream ends.
+pub(super) fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match reader.read(&mut buffer[done..]) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
 }
 
 fn truncated(position: u64) -> Error {

@@ -5,6 +5,7 @@ use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
 
 use super::decompress::{Compression, decoder};
+use super::input::fill;
 
 /// What is read and written at a time. Zeros of this length become holes.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -67,20 +68,6 @@ fn copy(compression: Compression, input: impl Read + Send, target: &File) -> io:
         }
         at += len as u64;
     }
-}
-
-/// Reads until the buffer is full, or the stream ends.
-fn fill(from: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut len = 0;
-    while len < buffer.len() {
-        match from.read(&mut buffer[len..]) {
-            Ok(0) => break,
-            Ok(read) => len += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(len)
 }
 
 /// Reads a file from its beginning, whatever its position is, and shows how far.

@@ -58,20 +58,18 @@ impl Entry {
             kind,
         } = self;
         if layer {
-            let name = path
-                .iter()
-                .rposition(|&byte| byte == b'/')
-                .map_or(0, |slash| slash + 1);
-            let (directory, name) = path.split_at(name);
+            let (directory, name) = path.split_at(name_start(&path));
             if name == OPAQUE {
-                return tree.opaque(directory);
+                tree.opaque(directory);
+                return Ok(());
             }
             if let Some(hidden) = name.strip_prefix(WHITEOUT) {
                 // `.wh..wh.plnk` and the like are AUFS's own.
                 if hidden.starts_with(WHITEOUT) || matches!(hidden, b"" | b"." | b"..") {
                     return Ok(());
                 }
-                return tree.whiteout(&[directory, hidden].concat());
+                tree.whiteout(&[directory, hidden].concat());
+                return Ok(());
             }
         }
         let node = match kind {
@@ -97,4 +95,10 @@ impl Entry {
             None => Ok(()),
         }
     }
+}
+
+/// Where the last component of a path begins.
+pub(crate) fn name_start(path: &[u8]) -> usize {
+    let slash = path.iter().rposition(|&byte| byte == b'/');
+    slash.map_or(0, |slash| slash + 1)
 }

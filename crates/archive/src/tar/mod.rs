@@ -10,7 +10,7 @@ mod reader;
 mod sparse;
 mod writer;
 
-pub(crate) use entry::{Entry, EntryKind};
+pub(crate) use entry::{Entry, EntryKind, name_start};
 pub(crate) use reader::Reader;
 pub use writer::{Written, write_tar};
 

@@ -5,8 +5,12 @@
 
 use std::sync::Arc;
 
-use super::acl;
-use super::header;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine, alphabet};
+use percent_encoding::percent_decode;
+
+use super::{acl, header, sparse};
 use crate::content::Extent;
 use crate::error::{Error, Result, shown};
 use crate::limits::Limits;
@@ -134,8 +138,8 @@ impl Pax {
             return Ok(());
         }
         if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
-            self.xattrs
-                .push(percent_decoded(name)?, base64_decoded(value)?);
+            let name = percent_decode(name).collect();
+            self.xattrs.push(name, base64_decoded(value)?);
             return Ok(());
         }
         if let Some(key) = key.strip_prefix(b"GNU.sparse.") {
@@ -180,40 +184,25 @@ impl SparseRecords {
                     .offset
                     .take()
                     .ok_or_else(|| damaged("a sparse length has no offset"))?;
-                self.add(offset, decimal(value)?, extents)?;
+                let map = self.map.get_or_insert_default();
+                sparse::add(map, offset, decimal(value)?, extents)?;
             }
             b"map" => {
                 let numbers = value
                     .split(|&byte| byte == b',')
                     .filter(|number| !number.is_empty());
                 let mut numbers = numbers.map(decimal);
-                self.map = Some(Vec::new());
+                let map = self.map.insert(Vec::new());
                 while let Some(offset) = numbers.next() {
                     let length = numbers
                         .next()
                         .ok_or_else(|| damaged("a sparse map has an odd number"))?;
-                    self.add(offset?, length?, extents)?;
+                    sparse::add(map, offset?, length?, extents)?;
                 }
             }
             b"numblocks" => drop(self.map.get_or_insert_default()),
             _ => {}
         }
-        Ok(())
-    }
-
-    fn add(&mut self, offset: u64, length: u64, extents: u32) -> Result<()> {
-        let map = self.map.get_or_insert_default();
-        if map.len() >= extents as usize {
-            return Err(Error::limit(
-                "PAX header",
-                format_args!("a file has more than {extents} extents"),
-            ));
-        }
-        map.push(Extent {
-            offset,
-            length,
-            at: 0,
-        });
         Ok(())
     }
 }
@@ -275,51 +264,16 @@ fn replace(text: &[u8], from: &[u8; 3], to: &[u8]) -> Vec<u8> {
     replaced
 }
 
-fn percent_decoded(text: &[u8]) -> Result<Vec<u8>> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&first, after)) = rest.split_first() {
-        let hex = |byte: u8| char::from(byte).to_digit(16);
-        match (first, after) {
-            (b'%', [high, low, after @ ..]) => {
-                let byte = hex(*high)
-                    .zip(hex(*low))
-                    .map(|(high, low)| (high * 16 + low) as u8);
-                decoded.push(
-                    byte.ok_or_else(|| damaged("a name of an attribute is wrongly encoded"))?,
-                );
-                rest = after;
-            }
-            _ => {
-                decoded.push(first);
-                rest = after;
-            }
-        }
-    }
-    Ok(decoded)
-}
-
 /// Base64 without or with padding.
 fn base64_decoded(text: &[u8]) -> Result<Vec<u8>> {
-    let mut decoded = Vec::with_capacity(text.len() / 4 * 3 + 3);
-    let (mut bits, mut count) = (0u32, 0);
-    for &byte in text {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            b'=' | b'\n' => continue,
-            _ => return Err(damaged("a value of an attribute is not base64")),
-        };
-        bits = bits << 6 | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            decoded.push((bits >> count) as u8);
-            bits &= (1 << count) - 1;
-        }
-    }
-    Ok(decoded)
+    const ANY: GeneralPurpose = GeneralPurpose::new(
+        &alphabet::STANDARD,
+        GeneralPurposeConfig::new()
+            .with_decode_allow_trailing_bits(true)
+            .with_decode_padding_mode(DecodePaddingMode::RequireNone),
+    );
+    let digits = text.iter().filter(|byte| !matches!(byte, b'=' | b'\n'));
+    let digits: Vec<u8> = digits.copied().collect();
+    let decoded = ANY.decode(digits);
+    decoded.map_err(|_| damaged("a value of an attribute is not base64"))
 }

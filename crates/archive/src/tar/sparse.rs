@@ -11,7 +11,8 @@ fn wrong(problem: &str) -> Error {
     Error::damaged("sparse map", problem)
 }
 
-fn add(map: &mut Vec<Extent>, offset: u64, length: u64, limit: u32) -> Result<()> {
+/// Adds an extent, whose place in the source is not known yet.
+pub(super) fn add(map: &mut Vec<Extent>, offset: u64, length: u64, limit: u32) -> Result<()> {
     if map.len() >= limit as usize {
         return Err(Error::limit(
             "sparse map",

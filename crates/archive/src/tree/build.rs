@@ -22,7 +22,7 @@ impl Tree {
     /// [`Error::Damaged`] for a path or an attribute that no file system holds; [`Error::Limit`].
     pub fn mkdir(&mut self, path: &[u8], meta: &Meta) -> Result<NodeId> {
         let Some(Place { parent, name }) = self.place(path)? else {
-            let directory = self.follow(path).ok_or_else(|| not_a_name(path))?;
+            let directory = self.directory_at(path).ok_or_else(|| not_a_name(path))?;
             self.store.set_meta(directory, meta)?;
             return Ok(directory);
         };
@@ -120,25 +120,13 @@ impl Tree {
 
     /// Removes a name, and all below it if it is a directory's. Whether it was there.
     pub fn remove(&mut self, path: &[u8]) -> bool {
-        let Some(id) = self.lookup(path) else {
-            return false;
-        };
-        let trimmed: &[u8] = path.strip_suffix(b"/").unwrap_or(path);
-        let slash = trimmed.iter().rposition(|&byte| byte == b'/');
-        let (parent, last) = slash.map_or((&b""[..], trimmed), |slash| {
-            (&trimmed[..slash], &trimmed[slash + 1..])
-        });
-        let directory = if parent.is_empty() {
-            Some(NodeId::ROOT)
-        } else {
-            self.follow(parent)
-        };
-        let name = directory.and_then(|directory| self.store.find(directory, last));
-        let Some(name) = name.filter(|&name| self.store.names[name as usize].node == id.0) else {
-            return false;
-        };
-        self.remove_name(name);
-        true
+        match self.name_at(path) {
+            Some(name) => {
+                self.remove_name(name);
+                true
+            }
+            None => false,
+        }
     }
 
     /// Sets the attributes of a node that is there.
@@ -171,13 +159,6 @@ impl Tree {
         for path in found {
             self.remove(&path);
         }
-    }
-
-    /// The directory that a path leads to, symlinks followed, the last one as well.
-    pub(super) fn follow(&self, path: &[u8]) -> Option<NodeId> {
-        let mut with_dot = path.to_vec();
-        with_dot.extend_from_slice(b"/.");
-        self.lookup(&with_dot)
     }
 
     fn add(

@@ -2,7 +2,6 @@
 //! gives, wherever in the layer it is.
 
 use super::{NodeId, Tree};
-use crate::error::Result;
 use crate::meta::Kind;
 
 impl Tree {
@@ -12,33 +11,17 @@ impl Tree {
     }
 
     /// Removes what earlier layers have at a path (OCI: `.wh.NAME`, with the path of `NAME`).
-    ///
-    /// # Errors
-    /// None at present: a path that is not there is not covered.
-    pub fn whiteout(&mut self, path: &[u8]) -> Result<()> {
-        let trimmed = path.strip_suffix(b"/").unwrap_or(path);
-        let slash = trimmed.iter().rposition(|&byte| byte == b'/');
-        let (parent, last) = slash.map_or((&b""[..], trimmed), |slash| {
-            (&trimmed[..slash], &trimmed[slash + 1..])
-        });
-        let name = self
-            .follow(parent)
-            .and_then(|directory| self.store.find(directory, last));
-        if let Some(name) = name {
+    pub fn whiteout(&mut self, path: &[u8]) {
+        if let Some(name) = self.name_at(path) {
             self.uncover(name);
         }
-        Ok(())
     }
 
     /// Removes what earlier layers have below a directory (OCI: `.wh..wh..opq` in it).
-    ///
-    /// # Errors
-    /// None at present: a path that is not there is not covered.
-    pub fn opaque(&mut self, directory: &[u8]) -> Result<()> {
-        if let Some(directory) = self.follow(directory) {
+    pub fn opaque(&mut self, directory: &[u8]) {
+        if let Some(directory) = self.directory_at(directory) {
             self.uncover_below(directory);
         }
-        Ok(())
     }
 
     /// Removes a name and all below it, but for what this layer gave and the directories that lead there.

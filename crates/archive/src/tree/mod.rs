@@ -26,7 +26,6 @@ pub use view::NodeRef;
 pub use walk::{Child, Step, Walk};
 
 use crate::limits::Limits;
-use crate::meta::Meta;
 use store::{Node, Store};
 
 /// A node of a [`Tree`]. Numbers of removed nodes are used again.
@@ -63,7 +62,6 @@ impl NodeId {
 #[derive(Debug)]
 pub struct Tree {
     store: Store,
-    implied: Meta,
 }
 
 impl Tree {
@@ -71,19 +69,7 @@ impl Tree {
     pub fn new(limits: Limits) -> Tree {
         Tree {
             store: Store::new(limits),
-            implied: Meta::new(0o755),
         }
-    }
-
-    /// What the directories are given that a path goes through but no source describes. At first: mode 0755,
-    /// owned by root, of the start of 1970.
-    pub fn set_implied_directories(&mut self, meta: Meta) {
-        self.implied = meta;
-    }
-
-    /// The limits that this tree keeps.
-    pub fn limits(&self) -> &Limits {
-        &self.store.limits
     }
 
     /// How many nodes there are, with the root.

@@ -7,7 +7,7 @@
 
 use super::{NodeId, Tree};
 use crate::error::{Error, Result, shown};
-use crate::meta::{Kind, NAME_MAX, TARGET_MAX};
+use crate::meta::{Kind, Meta, NAME_MAX, TARGET_MAX};
 
 /// Symlinks followed in one path, as Linux has it.
 const SYMLINKS_MAX: usize = 40;
@@ -21,21 +21,29 @@ pub(super) struct Place {
     pub(super) name: Vec<u8>,
 }
 
+/// Why a path leads to no directory, with the component that stops it.
+enum Stop {
+    Missing(Vec<u8>),
+    NotADirectory(Vec<u8>),
+    TooManyLinks,
+}
+
 impl Tree {
     /// The node at a path. A symlink as its last component is not followed.
     pub fn lookup(&self, path: &[u8]) -> Option<NodeId> {
         let (parent, last) = split(path);
-        let mut parent = self.directory_at(parent)?;
+        let parent = self.directory_at(parent)?;
         match last {
-            b"" | b"." => return Some(parent),
-            b".." => {
-                parent = self.parent(parent);
-                return Some(parent);
-            }
-            _ => {}
+            b"" | b"." => Some(parent),
+            b".." => Some(self.parent(parent)),
+            _ => self.child(parent, last),
         }
-        let name = self.store.find(parent, last)?;
-        Some(NodeId(self.store.names[name as usize].node))
+    }
+
+    /// The name that a path ends with, if it is there.
+    pub(super) fn name_at(&self, path: &[u8]) -> Option<u32> {
+        let (parent, last) = split(path);
+        self.store.find(self.directory_at(parent)?, last)
     }
 
     /// The node of that name in a directory.
@@ -56,31 +64,10 @@ impl Tree {
         }
     }
 
-    fn directory_at(&self, path: &[u8]) -> Option<NodeId> {
-        let mut at = NodeId::ROOT;
-        let mut left = Components::new(path);
-        while let Some(component) = left.next() {
-            if component == b".." {
-                at = self.parent(at);
-                continue;
-            }
-            let next = self.child(at, &component)?;
-            let node = self.node(next);
-            match node.kind() {
-                Kind::Directory => at = next,
-                Kind::Symlink => {
-                    let target = node.target().expect("a symlink has a target");
-                    if target.starts_with(b"/") {
-                        at = NodeId::ROOT;
-                    }
-                    if !left.follow(target) {
-                        return None;
-                    }
-                }
-                _ => return None,
-            }
-        }
-        Some(at)
+    /// The directory that a path leads to, symlinks followed, the last one as well.
+    pub(super) fn directory_at(&self, path: &[u8]) -> Option<NodeId> {
+        let (mut at, mut left) = (NodeId::ROOT, Components::new(path));
+        left.go(self, &mut at).ok().map(|()| at)
     }
 
     /// Resolves all but the last component. Directories that are not there are made. `None` for a path that
@@ -107,49 +94,32 @@ impl Tree {
     }
 
     fn make_directories(&mut self, parent: &[u8], path: &[u8]) -> Result<NodeId> {
-        let mut at = NodeId::ROOT;
-        let mut left = Components::new(parent);
-        while let Some(component) = left.next() {
-            if component == b".." {
-                // Only a symlink's target has it; the way up ends at the root.
-                at = self.parent(at);
-                continue;
-            }
-            check_name(&component, path)?;
-            let Some(next) = self.child(at, &component) else {
-                let implied = self.implied.clone();
-                at = self.new_directory(at, &component, &implied)?;
-                continue;
+        // Only a symlink's target has `..`; the way up ends at the root.
+        let (mut at, mut left) = (NodeId::ROOT, Components::new(parent));
+        loop {
+            let problem = match left.go(self, &mut at) {
+                Ok(()) => return Ok(at),
+                Err(Stop::Missing(name)) => {
+                    check_name(&name, path)?;
+                    at = self.new_directory(at, &name, &Meta::new(0o755))?;
+                    continue;
+                }
+                Err(Stop::TooManyLinks) => {
+                    "it goes through too many symlinks, or too long ones".to_owned()
+                }
+                Err(Stop::NotADirectory(name)) => {
+                    format!("{} in it is not a directory", shown(&name))
+                }
             };
-            let node = self.node(next);
-            match node.kind() {
-                Kind::Directory => at = next,
-                Kind::Symlink => {
-                    let target = node.target().expect("a symlink has a target");
-                    if target.starts_with(b"/") {
-                        at = NodeId::ROOT;
-                    }
-                    if !left.follow(target) {
-                        return Err(Error::damaged(
-                            shown(path),
-                            "it goes through too many symlinks, or too long ones",
-                        ));
-                    }
-                }
-                _ => {
-                    let problem = format!("{} in it is not a directory", shown(&component));
-                    return Err(Error::damaged(shown(path), problem));
-                }
-            }
+            return Err(Error::damaged(shown(path), problem));
         }
-        Ok(at)
     }
 
     pub(super) fn new_directory(
         &mut self,
         parent: NodeId,
         name: &[u8],
-        meta: &crate::Meta,
+        meta: &Meta,
     ) -> Result<NodeId> {
         let depth = self.store.node_of(parent).item + 1;
         if depth > self.store.limits.depth {
@@ -241,7 +211,31 @@ impl Components {
         self.followed <= SYMLINKS_MAX && self.of_targets <= TARGETS_MAX
     }
 
-    fn next(&mut self) -> Option<Vec<u8>> {
-        self.left.pop()
+    /// Goes down from a directory, as far as there are directories.
+    fn go(&mut self, tree: &Tree, at: &mut NodeId) -> std::result::Result<(), Stop> {
+        while let Some(component) = self.left.pop() {
+            if component == b".." {
+                *at = tree.parent(*at);
+                continue;
+            }
+            let Some(next) = tree.child(*at, &component) else {
+                return Err(Stop::Missing(component));
+            };
+            let node = tree.node(next);
+            match node.kind() {
+                Kind::Directory => *at = next,
+                Kind::Symlink => {
+                    let target = node.target().expect("a symlink has a target");
+                    if target.starts_with(b"/") {
+                        *at = NodeId::ROOT;
+                    }
+                    if !self.follow(target) {
+                        return Err(Stop::TooManyLinks);
+                    }
+                }
+                _ => return Err(Stop::NotADirectory(component)),
+            }
+        }
+        Ok(())
     }
 }

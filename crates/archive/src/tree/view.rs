@@ -94,7 +94,7 @@ impl<'a> NodeRef<'a> {
     /// 0700, without attributes. Such a one is the file system's, and not a part of what is in it.
     pub fn is_usual_lost_and_found(self) -> bool {
         self.kind() == Kind::Directory
-            && self.child_count() == 0
+            && self.tree.store.node_of(self.id).count == 0
             && self.xattr_set() == 0
             && (self.permissions(), self.uid(), self.gid()) == (0o700, 0, 0)
     }
@@ -107,16 +107,6 @@ impl<'a> NodeRef<'a> {
     /// How many names it has. 1 for a directory, whatever is in it.
     pub fn links(self) -> u32 {
         self.tree.store.node_of(self.id).links
-    }
-
-    /// How many names a directory has in it; 0 for other nodes.
-    pub fn child_count(self) -> u32 {
-        let node = self.tree.store.node_of(self.id);
-        if node.kind() == Kind::Directory {
-            node.count
-        } else {
-            0
-        }
     }
 
     /// Bytes of a regular file, or of a symlink's target; 0 for other nodes.

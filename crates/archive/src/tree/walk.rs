@@ -36,14 +36,9 @@ impl Tree {
 
     /// Walks all names, a directory before what is in it. The root, which has no name, is left out.
     pub fn walk(&self) -> Walk<'_> {
-        self.walk_from(NodeId::ROOT)
-    }
-
-    /// As [`Tree::walk`], of what is below a directory.
-    pub fn walk_from(&self, directory: NodeId) -> Walk<'_> {
         Walk {
             tree: self,
-            levels: vec![(self.children(directory).into_iter(), 0)],
+            levels: vec![(self.children(NodeId::ROOT).into_iter(), 0)],
             path: Vec::new(),
         }
     }

@@ -94,7 +94,6 @@ fn compressed_archives_of_several_members_are_read_and_garbage_after_them_is_not
         let file = std::fs::File::open(dir.path().join("a.packed")).expect("it is there");
         merge.add_stream(file, "stream").expect("a sound stream");
         let (tree, sources) = merge.finish();
-        assert!(sources.all_random());
         assert_eq!(listing(&tree, &sources), expected, "{program}");
         for (name, words) in [
             ("b.packed", "after the"),
@@ -122,7 +121,7 @@ fn compressed_archives_of_several_members_are_read_and_garbage_after_them_is_not
 fn tree_source(tree: &Tree) -> throughline_archive::SourceId {
     let with_data = tree.ids().filter_map(|id| tree.node(id).content());
     let found = with_data
-        .filter(|content| content.extents().len() > 0)
+        .filter(|content| content.extents().next().is_some())
         .map(|content| content.source);
     found.last().expect("a file with data")
 }

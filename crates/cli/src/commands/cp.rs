@@ -111,9 +111,6 @@ pub(crate) struct CpArgs {
     /// Print at the end how much was copied, how fast, and with how many I/Os
     #[arg(long, action = ArgAction::SetTrue)]
     stats: bool,
-    /// Print the output of --stats as JSON
-    #[arg(long, requires = "stats")]
-    pub(crate) json: bool,
 }
 
 /// Which existing files are replaced.
@@ -208,7 +205,7 @@ fn say(
     let bios: u64 = context
         .images
         .volumes()
-        .map(|volume| volume.io_counts())
+        .map(|volume| volume.status().io)
         .map(|io| io.reads + io.writes)
         .sum();
     let first_submit = totals.first_submit;

@@ -3,25 +3,28 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use throughline::{FileType, Metadata};
 use throughline_forms::time::rfc3339;
 
 /// Adds a name to a JSON object: as text and, if it is not UTF-8, also its bytes in hexadecimal.
-pub(crate) fn name_into(object: &mut Map<String, Value>, key: &str, name: &OsStr) {
-    object.insert(key.to_owned(), json!(name.to_string_lossy()));
+pub(crate) fn name_into(object: &mut Value, key: &str, name: &OsStr) {
+    object[key] = json!(name.to_string_lossy());
     if name.to_str().is_none() {
-        let hex: String = name
-            .as_bytes()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        object.insert(format!("{key}_hex"), json!(hex));
+        let digits = name.as_bytes().iter().map(|byte| format!("{byte:02x}"));
+        object[format!("{key}_hex")] = json!(digits.collect::<String>());
     }
 }
 
-/// Adds the fields of an inode that `stat` and `ls` print as JSON.
-pub(crate) fn metadata_into(object: &mut Map<String, Value>, meta: &Metadata) {
+/// A JSON object with a name.
+pub(crate) fn named(name: &OsStr) -> Value {
+    let mut object = json!({});
+    name_into(&mut object, "name", name);
+    object
+}
+
+/// What `stat`, `ls` and `tree` print of an inode as JSON; `target` is that of a symbolic link.
+pub(crate) fn inode(name: &OsStr, target: Option<&OsStr>, meta: &Metadata) -> Value {
     let kind = match meta.file_type() {
         FileType::File => "file",
         FileType::Directory => "directory",
@@ -31,28 +34,28 @@ pub(crate) fn metadata_into(object: &mut Map<String, Value>, meta: &Metadata) {
         FileType::CharDevice => "char_device",
         FileType::BlockDevice => "block_device",
     };
-    let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
-    put("type", json!(kind));
-    put("ino", json!(meta.ino()));
-    put("mode", json!(format!("{:04o}", meta.mode())));
-    put("uid", json!(meta.uid()));
-    put("gid", json!(meta.gid()));
-    put("links", json!(meta.nlink()));
-    put("size_bytes", json!(meta.len()));
-    put(
-        "allocated_bytes",
-        json!(meta.blocks_512().saturating_mul(512)),
-    );
-    if let Some(device) = meta.device() {
-        put(
-            "device",
-            json!({ "major": device.major, "minor": device.minor }),
-        );
+    let mut object = json!({
+        "type": kind,
+        "ino": meta.ino(),
+        "mode": format!("{:04o}", meta.mode()),
+        "uid": meta.uid(),
+        "gid": meta.gid(),
+        "links": meta.nlink(),
+        "size_bytes": meta.len(),
+        "allocated_bytes": meta.blocks_512().saturating_mul(512),
+        "accessed": rfc3339(meta.accessed()),
+        "modified": rfc3339(meta.modified()),
+        "changed": rfc3339(meta.changed()),
+        "created": meta.created().and_then(rfc3339),
+    });
+    name_into(&mut object, "name", name);
+    if let Some(target) = target {
+        name_into(&mut object, "target", target);
     }
-    put("accessed", json!(rfc3339(meta.accessed())));
-    put("modified", json!(rfc3339(meta.modified())));
-    put("changed", json!(rfc3339(meta.changed())));
-    put("created", json!(meta.created().and_then(rfc3339)));
+    if let Some(device) = meta.device() {
+        object["device"] = json!({ "major": device.major, "minor": device.minor });
+    }
+    object
 }
 
 /// A name in the colour that `ls` uses for its kind: bold blue directories, cyan links, green programs,

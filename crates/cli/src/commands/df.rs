@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 use throughline::StatFs;
-use throughline_face::command_line::JsonFlag;
 
 use super::columns::{Cell, aligned};
 use crate::context::Context;
@@ -29,8 +28,6 @@ pub(crate) struct DfArgs {
     /// Show the format too: ext2, ext3 or ext4
     #[arg(short = 'T', long)]
     print_type: bool,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 /// The image of a place, or the host path if it is one.

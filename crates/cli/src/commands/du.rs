@@ -4,11 +4,10 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 
 use clap::Args;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use throughline::Metadata;
-use throughline_face::command_line::JsonFlag;
 
-use super::describe::name_into;
+use super::describe::named;
 use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
@@ -43,8 +42,6 @@ pub(crate) struct DuArgs {
     /// Show file sizes in bytes
     #[arg(short, long)]
     bytes: bool,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 struct Count<'a> {
@@ -119,10 +116,9 @@ impl Count<'_> {
 
     fn show(&mut self, context: &mut Context, name: &OsStr, bytes: u64) -> Result<(), Failure> {
         if context.json {
-            let mut object = Map::new();
-            name_into(&mut object, "name", name);
-            object.insert("bytes".into(), json!(bytes));
-            self.found.push(json!(object));
+            let mut object = named(name);
+            object["bytes"] = json!(bytes);
+            self.found.push(object);
             return Ok(());
         }
         let size = match (self.args.human_readable, self.args.bytes) {

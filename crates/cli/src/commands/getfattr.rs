@@ -1,14 +1,14 @@
 //! `getfattr`.
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use regex::bytes::Regex;
 use serde_json::{Map, Value, json};
 use throughline::Node;
-use throughline_face::command_line::JsonFlag;
 use throughline_forms::regular::{Dialect, compile};
 use throughline_forms::value::Encoding;
 
-use super::describe::name_into;
+use super::describe::named;
 use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
@@ -39,8 +39,8 @@ pub(crate) struct GetfattrArgs {
     )]
     r#match: Regex,
     /// Encoding of values, instead of text if printable and base64 otherwise
-    #[arg(short, long, value_name = "HOW")]
-    encoding: Option<How>,
+    #[arg(short, long, value_name = "HOW", value_parser = encodings())]
+    encoding: Option<Encoding>,
     /// Print only the raw values
     #[arg(long)]
     only_values: bool,
@@ -53,30 +53,21 @@ pub(crate) struct GetfattrArgs {
     /// Keep names unchanged (always the case; accepted for compatibility)
     #[arg(long, hide = true)]
     absolute_names: bool,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
-/// The encoding of values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum How {
-    /// In double quotes, with escapes.
-    Text,
-    /// Hexadecimal, with the prefix 0x.
-    Hex,
-    /// Base64, with the prefix 0s.
-    Base64,
+/// The encodings by name.
+fn encodings() -> impl TypedValueParser<Value = Encoding> {
+    PossibleValuesParser::new(["text", "hex", "base64"]).map(|name| match name.as_str() {
+        "hex" => Encoding::Hex,
+        "base64" => Encoding::Base64,
+        _ => Encoding::Text,
+    })
 }
 
 impl GetfattrArgs {
-    /// The encoding of a value.
     fn encoding(&self, value: &[u8]) -> Encoding {
-        match self.encoding {
-            Some(How::Text) => Encoding::Text,
-            Some(How::Hex) => Encoding::Hex,
-            Some(How::Base64) => Encoding::Base64,
-            None => Encoding::fitting(value),
-        }
+        let fitting = || Encoding::fitting(value);
+        self.encoding.unwrap_or_else(fitting)
     }
 }
 
@@ -120,10 +111,9 @@ fn show(
                 json!(String::from_utf8_lossy(&shown.show(value))),
             );
         }
-        let mut object = Map::new();
-        name_into(&mut object, "name", &place.to_shown());
-        object.insert("attributes".into(), json!(values));
-        found.push(json!(object));
+        let mut object = named(&place.to_shown());
+        object["attributes"] = json!(values);
+        found.push(object);
         return Ok(());
     }
     if args.only_values {

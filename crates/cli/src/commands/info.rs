@@ -6,9 +6,8 @@ use std::time::SystemTime;
 use clap::Args;
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use throughline::internal::{OpenPartitions, OpenVirtual};
-use throughline::{CacheState, Format, LogInfo, OnError, PartitionTable, Volume, VolumeInfo};
-use throughline_face::command_line::JsonFlag;
+use throughline::internal::OpenImages;
+use throughline::{CacheState, Format, LogInfo, PartitionTable, Volume, VolumeInfo};
 use throughline_forms::time::rfc3339;
 
 use super::df::image_of;
@@ -26,8 +25,6 @@ pub(crate) struct InfoArgs {
     /// Images, or paths in them
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<Place>,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 /// Shows each image.
@@ -159,15 +156,6 @@ fn in_use(context: &mut Context, image: &Path, busy: &Failure) -> Result<Volume,
     Ok(volume)
 }
 
-/// The volume's reaction to errors, named as in the mount option `errors=`.
-fn on_error(info: &VolumeInfo) -> &'static str {
-    match info.on_error {
-        OnError::Continue => "continue",
-        OnError::RemountRo => "remount-ro",
-        OnError::Panic => "panic",
-    }
-}
-
 /// A page cache as JSON.
 pub(crate) fn cache_value(cache: &CacheState) -> Value {
     let (throttle, writeback) = (&cache.throttle, &cache.writeback);
@@ -195,15 +183,6 @@ fn log_value(log: &LogInfo) -> Value {
         "transaction": log.tid,
         "empty": log.empty,
         "errno": log.errno,
-    })
-}
-
-/// How a volume was opened, as JSON.
-fn settings_value(info: &VolumeInfo) -> Value {
-    json!({
-        "on_error": on_error(info),
-        "commit_interval_s": info.commit_interval.as_secs_f64(),
-        "dirty_age_s": info.dirty_age.as_secs_f64(),
     })
 }
 
@@ -256,6 +235,10 @@ fn value(image: &str, info: &VolumeInfo) -> Value {
         },
         "cache": cache_value(&info.cache),
     });
-    value["settings"] = settings_value(info);
+    value["settings"] = json!({
+        "on_error": info.on_error.as_str(),
+        "commit_interval_s": info.commit_interval.as_secs_f64(),
+        "dirty_age_s": info.dirty_age.as_secs_f64(),
+    });
     value
 }

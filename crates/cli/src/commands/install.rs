@@ -9,25 +9,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::mkfs::names;
 use crate::context::Context;
-use crate::mount::{HELPER_NAME, fuse2fs};
+use crate::mount::HELPER_NAME;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
-/// Arguments of `install-fuse2fs`.
+/// Arguments of `install-fuse2fs` and `install-mke2fs`.
 #[derive(Args, Debug)]
-pub(crate) struct Fuse2fsArgs {
-    /// The directory for the link: one early in PATH, for example ~/.local/bin
-    dir: PathBuf,
-    /// Remove the link
-    #[arg(long)]
-    remove: bool,
-}
-
-/// Arguments of `install-mke2fs`.
-#[derive(Args, Debug)]
-pub(crate) struct Mke2fsArgs {
+pub(crate) struct NamesArgs {
     /// The directory for the links: one early in PATH, for example ~/.local/bin
     dir: PathBuf,
     /// Remove the links
@@ -64,14 +53,13 @@ const MODULE_OPTION: &str = "# Written by throughline install-helpers --io-uring
 /// Shows and switches the option until the next boot.
 const MODULE_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Creates `fuse2fs` in a directory.
-pub(crate) fn fuse2fs(args: &Fuse2fsArgs, context: &mut Context) -> Result<(), Failure> {
-    named(fuse2fs::NAME, &args.dir, args.remove, context)
-}
-
-/// Creates `mke2fs` and the names by type in a directory.
-pub(crate) fn mke2fs(args: &Mke2fsArgs, context: &mut Context) -> Result<(), Failure> {
-    names::NAMES
+/// Creates the names in a directory, or removes them.
+pub(crate) fn names(
+    names: &[&str],
+    args: &NamesArgs,
+    context: &mut Context,
+) -> Result<(), Failure> {
+    names
         .iter()
         .try_for_each(|name| named(name, &args.dir, args.remove, context))
 }

@@ -30,25 +30,35 @@ pub(crate) struct UuidArgs {
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<Place>,
     /// Set this UUID, a random one, or none
-    #[arg(short = 'U', long, value_name = "UUID|random|clear", value_parser = parse_uuid)]
+    #[arg(short = 'U', long, value_name = "UUID|random|clear", value_parser = NewUuid::parse)]
     set: Option<NewUuid>,
 }
 
 /// The new UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NewUuid {
+pub(super) enum NewUuid {
     This(Uuid),
     /// A different one for each image.
     Random,
 }
 
-fn parse_uuid(text: &str) -> Result<NewUuid, String> {
-    match text {
-        "random" => Ok(NewUuid::Random),
-        "clear" => Ok(NewUuid::This(Uuid::nil())),
-        text => Uuid::parse_str(text)
-            .map(NewUuid::This)
-            .map_err(|error| format!("{error}: write it as in /etc/fstab, or random, or clear")),
+impl NewUuid {
+    pub(super) fn parse(text: &str) -> Result<NewUuid, String> {
+        match text {
+            "random" => Ok(NewUuid::Random),
+            "clear" | "null" => Ok(NewUuid::This(Uuid::nil())),
+            text => Uuid::parse_str(text).map(NewUuid::This).map_err(|error| {
+                format!("not a UUID ({error}): write it as in /etc/fstab, or random, or clear")
+            }),
+        }
+    }
+
+    /// Its bytes, or random ones.
+    pub(super) fn bytes(self) -> [u8; 16] {
+        match self {
+            NewUuid::This(uuid) => uuid.into_bytes(),
+            NewUuid::Random => Uuid::new_v4().into_bytes(),
+        }
     }
 }
 
@@ -76,12 +86,8 @@ pub(crate) fn uuid(args: &UuidArgs, context: &mut Context) -> Result<(), Failure
             return context.out.line(uuid.to_string());
         };
         let (_, volume) = context.images.open_image(&image, Access::Write)?;
-        let uuid = match new {
-            NewUuid::This(uuid) => uuid,
-            NewUuid::Random => Uuid::new_v4(),
-        };
         volume
-            .set_uuid(uuid.into_bytes())
+            .set_uuid(new.bytes())
             .doing(|| format!("cannot set the UUID of {}", quote(&image)))
     })
 }
@@ -93,15 +99,15 @@ mod tests {
     #[test]
     fn uuids_as_they_are_written() {
         let uuid = "01234567-89ab-cdef-0123-456789ABCDEF";
-        assert!(matches!(parse_uuid(uuid), Ok(NewUuid::This(_))));
-        assert_eq!(parse_uuid("clear"), Ok(NewUuid::This(Uuid::nil())));
+        assert!(matches!(NewUuid::parse(uuid), Ok(NewUuid::This(_))));
+        assert_eq!(NewUuid::parse("clear"), Ok(NewUuid::This(Uuid::nil())));
         for bad in [
             "",
             "01234567",
             "time",
             "01234567-89ab-cdef-0123-456789ABCDEG",
         ] {
-            assert!(parse_uuid(bad).is_err(), "{bad}");
+            assert!(NewUuid::parse(bad).is_err(), "{bad}");
         }
     }
 }

@@ -4,16 +4,15 @@ use std::ffi::OsString;
 use std::time::SystemTime;
 
 use clap::Args;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use throughline::{Dir, FileType, Metadata, Node, Volume};
-use throughline_face::command_line::JsonFlag;
 use throughline_forms::acl;
 use throughline_forms::mode::show;
 use throughline_forms::owner::Names;
 use throughline_forms::time::{full, short};
 
 use super::columns::{self, Cell};
-use super::describe::{coloured, metadata_into, name_into};
+use super::describe::{coloured, inode, name_into};
 use crate::context::Context;
 use crate::images::{Access, Opened};
 use crate::place::Place;
@@ -100,8 +99,6 @@ pub(crate) struct LsArgs {
     /// As -l without the group
     #[arg(short = 'o')]
     no_group: bool,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 /// When to do something.
@@ -175,16 +172,12 @@ pub(crate) fn run(args: &LsArgs, context: &mut Context) -> Result<(), Failure> {
         if meta.is_dir() && !args.directory {
             dirs.push(opened);
         } else {
-            let target = meta
-                .is_symlink()
-                .then(|| opened.volume.read_link(&opened.path))
-                .transpose()
-                .doing(cannot)?;
+            let target = opened.link_target(&meta).doing(cannot)?;
             let listed = args.is_long() && is_listed(opened.volume.node_by_ino(meta.ino()));
             files.push(Line {
                 name: place.to_shown(),
                 meta,
-                target: target.map(Into::into),
+                target,
                 listed,
             });
         }
@@ -258,15 +251,10 @@ impl Listing<'_> {
                 Err(failure) => context.complain(failure)?,
             }
         }
-        let below: Vec<OsString> = if self.args.recursive {
-            lines
-                .iter()
-                .filter(|line| line.meta.is_dir())
-                .map(|line| line.name.clone())
-                .collect()
-        } else {
-            Vec::new()
-        };
+        let below = lines
+            .iter()
+            .filter(|line| self.args.recursive && line.meta.is_dir());
+        let below: Vec<OsString> = below.map(|line| line.name.clone()).collect();
         if self.args.all && !context.json {
             self.add_dots(&opened.volume, place, own, &mut lines)
                 .doing(reading)?;
@@ -297,18 +285,14 @@ impl Listing<'_> {
             return Err(Problem::new("not in an image"));
         };
         let parent = volume.metadata(path.join(".."))?;
-        lines.push(Line {
-            name: ".".into(),
-            listed: self.args.is_long() && is_listed(volume.node_by_ino(own.ino())),
-            meta: own,
-            target: None,
-        });
-        lines.push(Line {
-            name: "..".into(),
-            listed: self.args.is_long() && is_listed(volume.node_by_ino(parent.ino())),
-            meta: parent,
-            target: None,
-        });
+        for (name, meta) in [(".", own), ("..", parent)] {
+            lines.push(Line {
+                name: name.into(),
+                listed: self.args.is_long() && is_listed(volume.node_by_ino(meta.ino())),
+                meta,
+                target: None,
+            });
+        }
         if !self.args.unsorted {
             lines.sort_by(|a, b| a.name.cmp(&b.name));
         }
@@ -453,16 +437,11 @@ impl Listing<'_> {
 
     fn keep(&mut self, header: Option<&Place>, lines: &[Line]) -> Result<(), Failure> {
         for line in lines {
-            let mut object = Map::new();
-            name_into(&mut object, "name", &line.name);
+            let mut object = inode(&line.name, line.target.as_deref(), &line.meta);
             if let Some(place) = header {
                 name_into(&mut object, "directory", &place.to_shown());
             }
-            if let Some(target) = &line.target {
-                name_into(&mut object, "target", target);
-            }
-            metadata_into(&mut object, &line.meta);
-            self.found.push(json!(object));
+            self.found.push(object);
         }
         Ok(())
     }

@@ -16,8 +16,8 @@ pub(crate) struct MknodArgs {
     #[arg(value_name = "IMAGE:/PATH")]
     place: Place,
     /// b: block device, c or u: character device, p: fifo, s: socket
-    #[arg(value_name = "KIND", value_parser = kind)]
-    kind: Kind,
+    #[arg(value_name = "KIND", value_parser = ["b", "c", "u", "p", "s"])]
+    kind: String,
     /// Major number of a device
     major: Option<u32>,
     /// Minor number of a device
@@ -27,42 +27,21 @@ pub(crate) struct MknodArgs {
     mode: Option<ModeChange>,
 }
 
-/// What a node can be.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Block,
-    Character,
-    Fifo,
-    Socket,
-}
-
-fn kind(text: &str) -> Result<Kind, String> {
-    match text {
-        "b" => Ok(Kind::Block),
-        "c" | "u" => Ok(Kind::Character),
-        "p" => Ok(Kind::Fifo),
-        "s" => Ok(Kind::Socket),
-        _ => Err("must be b, c, u, p or s".to_owned()),
-    }
-}
-
 /// Creates the node. This needs no root privileges, because the node is only a name in an image.
 pub(crate) fn run(args: &MknodArgs, context: &mut Context) -> Result<(), Failure> {
-    let device = match (args.major, args.minor) {
-        (Some(major), Some(minor)) => Some(DeviceNumber { major, minor }),
-        _ => None,
-    };
-    let kind = match (args.kind, device) {
-        (Kind::Block, Some(device)) => NewNode::BlockDevice(device),
-        (Kind::Character, Some(device)) => NewNode::CharDevice(device),
-        (Kind::Fifo, None) if args.major.is_none() => NewNode::Fifo,
-        (Kind::Socket, None) if args.major.is_none() => NewNode::Socket,
-        (Kind::Block | Kind::Character, None) => {
+    let device = args.major.zip(args.minor);
+    let device = device.map(|(major, minor)| DeviceNumber { major, minor });
+    let kind = match (args.kind.as_str(), args.major, device) {
+        ("b", _, Some(device)) => NewNode::BlockDevice(device),
+        ("c" | "u", _, Some(device)) => NewNode::CharDevice(device),
+        ("p", None, _) => NewNode::Fifo,
+        ("s", None, _) => NewNode::Socket,
+        ("b" | "c" | "u", ..) => {
             return Err(Failure::Usage(
                 "a device has a major and a minor number: mknod IMAGE:/dev/null c 1 3".into(),
             ));
         }
-        (Kind::Fifo | Kind::Socket, _) => {
+        _ => {
             return Err(Failure::Usage(
                 "fifos and sockets have no major and minor number".into(),
             ));

@@ -52,6 +52,7 @@ mod within;
 
 use crate::args::Command;
 use crate::context::Context;
+use crate::mount::fuse2fs;
 use crate::problem::Failure;
 
 /// Runs a command. Failures of single places are reported as they occur; an error that ends the command is
@@ -96,8 +97,8 @@ pub(crate) fn run(command: Command, context: &mut Context) -> Result<(), Failure
         Command::Mount(args) => mount::run(&args, context),
         Command::Umount(args) => umount::run(&args, context),
         Command::Status(args) => status::run(&args, context),
-        Command::InstallFuse2fs(args) => install::fuse2fs(&args, context),
-        Command::InstallMke2fs(args) => install::mke2fs(&args, context),
+        Command::InstallFuse2fs(args) => install::names(&[fuse2fs::NAME], &args, context),
+        Command::InstallMke2fs(args) => install::names(&mkfs::names::NAMES, &args, context),
         Command::InstallHelpers(args) => install::helpers(&args, context),
         Command::Explain(args) => explain::run(&args, context),
         Command::Lab => lab::run(context),

@@ -4,10 +4,9 @@ use std::path::Path;
 
 use clap::Args;
 use serde_json::{Value, json};
-use throughline::internal::OpenPartitions;
+use throughline::internal::OpenImages;
 use throughline::{Error, RecoveryReport};
 use throughline_explain::ours::listening;
-use throughline_face::command_line::JsonFlag;
 
 use super::df::image_of;
 use crate::context::Context;
@@ -24,8 +23,6 @@ pub(crate) struct ReplayArgs {
     /// Images
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<Place>,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 /// Bit of the exit code, as in `e2fsck`: an image still has errors and needs `e2fsck`.

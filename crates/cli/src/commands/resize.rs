@@ -4,15 +4,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
-use throughline::internal::{OpenPartitions, OpenVirtual, parse_size};
+use throughline::internal::{OpenImages, parse_size};
 use throughline::{Format, NewSize, ResizeError, ResizeReport};
-use throughline_face::command_line::JsonFlag;
 
 use super::df::image_of;
 use super::replay::parts;
 use crate::context::Context;
 use crate::image_name::ImageName;
-use crate::images::{Access, opening_hint_at};
+use crate::images::opening_hint_at;
 use crate::place::Place;
 use crate::problem::{Failure, Problem};
 use crate::progress::Progress;
@@ -31,8 +30,6 @@ pub(crate) struct ResizeArgs {
     /// Say what would be done, and write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 fn new_size(text: &str) -> Result<NewSize, String> {
@@ -56,12 +53,8 @@ pub(crate) fn run(args: &ResizeArgs, context: &mut Context) -> Result<(), Failur
         ));
     }
     let image = image_of(&args.image)?;
-    let access = match args.dry_run {
-        true => Access::Read,
-        false => Access::Write,
-    };
     let ImageName { file, partition } = ImageName::of(&image);
-    let mut options = context.globals.open_options(access != Access::Read)?;
+    let mut options = context.globals.open_options(!args.dry_run)?;
     options.partition(partition);
     let progress = Progress::bytes(Some(0), context.globals.quiet || context.json);
     progress.name("moving files");

@@ -9,6 +9,7 @@ use throughline::{Error, Reason};
 use throughline_forms::value::parse;
 
 use crate::context::Context;
+use crate::copy::no_room;
 use crate::dump;
 use crate::images::Access;
 use crate::place::Place;
@@ -97,10 +98,7 @@ fn problem(error: Error) -> Problem {
             "only files and directories can have attributes 'user.…'; 'throughline lsattr' shows whether it \
              is immutable or append-only",
         ),
-        Error::Caller(Reason::NoSpace) => Problem::from(error).with_next(
-            "the attributes of a file share one block, unless the image has the feature ea_inode \
-             ('tune2fs -O ea_inode IMAGE')",
-        ),
+        Error::Caller(Reason::NoSpace) => no_room(error),
         Error::Unsupported(_) => Problem::from(error)
             .with_next("names begin with user., trusted., security., \
                 or are system.posix_acl_access and _default"),

@@ -3,14 +3,12 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use serde_json::{Map, json};
 use throughline::Metadata;
-use throughline_face::command_line::JsonFlag;
 use throughline_forms::mode::show;
 use throughline_forms::owner::Names;
 use throughline_forms::time::full;
 
-use super::describe::{metadata_into, name_into};
+use super::describe::inode;
 use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
@@ -37,8 +35,6 @@ pub(crate) struct StatArgs {
     /// The same without a newline, and with the escapes of C (\n, \t)
     #[arg(long, value_name = "FORMAT")]
     printf: Option<OsString>,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 /// Shows each file in the layout of coreutils' `stat`.
@@ -49,19 +45,9 @@ pub(crate) fn run(args: &StatArgs, context: &mut Context) -> Result<(), Failure>
         let place = &opened.place;
         let cannot = || format!("cannot stat {place}");
         let meta = opened.metadata(args.dereference).doing(cannot)?;
-        let target = meta
-            .is_symlink()
-            .then(|| opened.volume.read_link(&opened.path))
-            .transpose()
-            .doing(cannot)?;
+        let target = opened.link_target(&meta).doing(cannot)?;
         if context.json {
-            let mut object = Map::new();
-            name_into(&mut object, "name", &place.to_shown());
-            if let Some(target) = &target {
-                name_into(&mut object, "target", target.as_os_str());
-            }
-            metadata_into(&mut object, &meta);
-            found.push(json!(object));
+            found.push(inode(&place.to_shown(), target.as_deref(), &meta));
             return Ok(());
         }
         let block_bytes = opened.volume.stat_fs().doing(cannot)?.block_bytes;
@@ -69,7 +55,7 @@ pub(crate) fn run(args: &StatArgs, context: &mut Context) -> Result<(), Failure>
             let name = place.to_shown();
             let subject = Subject {
                 name: &name,
-                target: target.as_ref().map(|target| target.as_os_str()),
+                target: target.as_deref(),
                 meta: &meta,
                 block_bytes,
                 names: &names,

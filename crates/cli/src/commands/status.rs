@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use throughline_face::command_line::JsonFlag;
 use throughline_fuse::STATUS_ATTRIBUTE;
 use throughline_fuse::mounts::{self, Mount};
 
@@ -75,8 +74,6 @@ pub(crate) struct StatusArgs {
         value_parser = clap::value_parser!(u64).range(1..=86_400)
     )]
     watch: Option<u64>,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 /// Maximum length of a mount's status. A longer one is not from our server.
@@ -257,16 +254,16 @@ fn size(value: &Value) -> String {
     value.as_u64().map_or_else(|| "?".to_owned(), human)
 }
 
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_default()
+/// By how much a count has grown.
+fn since(before: &Value, now: &Value, part: &str, name: &str) -> u64 {
+    let number = |state: &Value| state[part][name].as_u64().unwrap_or_default();
+    number(now).saturating_sub(number(before))
 }
 
 /// The share of the bytes read between two samples that came from the cache.
 fn hits(before: &Value, now: &Value) -> String {
-    let since = |part: &str| {
-        number(&now[part]["read_bytes"]).saturating_sub(number(&before[part]["read_bytes"]))
-    };
-    let (asked, fetched) = (since("requests"), since("io"));
+    let read = |part: &str| since(before, now, part, "read_bytes");
+    let (asked, fetched) = (read("requests"), read("io"));
     if asked == 0 {
         return "no hits".to_owned();
     }
@@ -280,17 +277,12 @@ const HEAD: &str = "  requests/s  now     read/s  written/s   from dev     to de
 
 /// One line with the activity of the last `seconds`.
 fn change(before: &Value, now: &Value, seconds: f64) -> String {
-    let since = |part: &str, name: &str| {
-        let more = number(&now[part][name]).saturating_sub(number(&before[part][name]));
-        more as f64 / seconds
-    };
-    let rate = |part: &str, name: &str| human(since(part, name) as u64);
-    let count = |part: &str, name: &str| {
-        number(&now[part][name]).saturating_sub(number(&before[part][name]))
-    };
+    let count = |part: &str, name: &str| since(before, now, part, name);
+    let per_second = |part: &str, name: &str| count(part, name) as f64 / seconds;
+    let rate = |part: &str, name: &str| human(per_second(part, name) as u64);
     format!(
         "{:>12.0} {:>4} {:>10} {:>10} {:>10} {:>10} {:>10} {:>7} {:>8} {:>10}",
-        since("requests", "served"),
+        per_second("requests", "served"),
         now["requests"]["now"].as_u64().unwrap_or_default(),
         rate("requests", "read_bytes"),
         rate("requests", "written_bytes"),

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use clap::Args;
 use rustix::io::Errno;
-use throughline::{Attributes, FileOptions};
+use throughline::Attributes;
 use throughline_forms::time::{parse, parse_posix};
 
 use crate::context::Context;
@@ -68,14 +68,8 @@ pub(crate) fn run(args: &TouchArgs, context: &mut Context) -> Result<(), Failure
         match set.doing(cannot) {
             Err(failure) if failure.errno() == Some(Errno::NOENT) && args.no_create => Ok(()),
             Err(failure) if failure.errno() == Some(Errno::NOENT) && !args.no_dereference => {
-                let made = attributes.clone().mode(0o666 & !context.images.umask);
-                FileOptions::new()
-                    .create(true)
-                    .truncate(true)
-                    .attributes(made)
-                    .open(&opened.volume, &opened.path)
-                    .doing(cannot)?;
-                Ok(())
+                let made = opened.create(attributes.clone(), context.images.umask);
+                made.map(drop).doing(cannot)
             }
             other => other,
         }

@@ -3,11 +3,10 @@
 use std::ffi::OsStr;
 
 use clap::Args;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use throughline::Metadata;
-use throughline_face::command_line::JsonFlag;
 
-use super::describe::{coloured, metadata_into, name_into};
+use super::describe::{coloured, inode};
 use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
@@ -30,8 +29,6 @@ pub(crate) struct TreeArgs {
     /// Show this many levels
     #[arg(short = 'L', long, value_name = "LEVELS")]
     level: Option<usize>,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 /// A tree that is being shown.
@@ -100,20 +97,15 @@ impl Visitor for Tree<'_> {
             self.indent.pop();
             return Ok(());
         }
-        let mut object = Map::new();
         let name = at.parent.map(|(_, name)| name.to_owned());
         let name = name.unwrap_or_else(|| at.place.to_shown());
-        name_into(&mut object, "name", &name);
-        metadata_into(&mut object, at.meta);
-        if let Some(target) = at.link_target() {
-            name_into(&mut object, "target", &target);
-        }
+        let mut object = inode(&name, at.link_target().as_deref(), at.meta);
         let contents = self.open.pop().unwrap_or_default();
         if at.meta.is_dir() {
-            object.insert("contents".into(), json!(contents));
+            object["contents"] = json!(contents);
         }
         if let Some(siblings) = self.open.last_mut() {
-            siblings.push(json!(object));
+            siblings.push(object);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use rustix::io::Errno;
-use throughline::{Attributes, FileOptions};
+use throughline::Attributes;
 
 use crate::context::Context;
 use crate::images::Access;
@@ -25,46 +25,36 @@ pub(crate) struct TruncateArgs {
     no_create: bool,
 }
 
-/// A change of size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
-    To(u64),
-    Grow(u64),
-    Shrink(u64),
-    AtMost(u64),
-    AtLeast(u64),
-    DownTo(u64),
-    UpTo(u64),
+/// A change of size: `+`, `-`, `<`, `>`, `/` or `%`, or `=` for the size itself.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    how: u8,
+    size: u64,
 }
 
 impl Change {
     fn parse(text: &str) -> Result<Change, String> {
-        let make: fn(u64) -> Change = match text.bytes().next() {
-            Some(b'+') => Change::Grow,
-            Some(b'-') => Change::Shrink,
-            Some(b'<') => Change::AtMost,
-            Some(b'>') => Change::AtLeast,
-            Some(b'/') => Change::DownTo,
-            Some(b'%') => Change::UpTo,
-            _ => return parse_size(text).map(Change::To),
+        let (how, rest) = match text.bytes().next() {
+            Some(how) if b"+-<>/%".contains(&how) => (how, &text[1..]),
+            _ => (b'=', text),
         };
-        let size = parse_size(&text[1..])?;
-        if size == 0 && matches!(make(0), Change::DownTo(_) | Change::UpTo(_)) {
-            return Err(format!("invalid size {}: a multiple of zero", quote(text)));
+        let size = parse_size(rest)?;
+        match (how, size) {
+            (b'/' | b'%', 0) => Err(format!("invalid size {}: a multiple of zero", quote(text))),
+            _ => Ok(Change { how, size }),
         }
-        Ok(make(size))
     }
 
     /// The new size; `None` if it overflows.
     fn apply(self, len: u64) -> Option<u64> {
-        match self {
-            Change::To(size) => Some(size),
-            Change::Grow(by) => len.checked_add(by),
-            Change::Shrink(by) => Some(len.saturating_sub(by)),
-            Change::AtMost(size) => Some(len.min(size)),
-            Change::AtLeast(size) => Some(len.max(size)),
-            Change::DownTo(unit) => Some(len - len % unit),
-            Change::UpTo(unit) => len.checked_next_multiple_of(unit),
+        match self.how {
+            b'+' => len.checked_add(self.size),
+            b'-' => Some(len.saturating_sub(self.size)),
+            b'<' => Some(len.min(self.size)),
+            b'>' => Some(len.max(self.size)),
+            b'/' => Some(len - len % self.size),
+            b'%' => len.checked_next_multiple_of(self.size),
+            _ => Some(self.size),
         }
     }
 }
@@ -78,13 +68,8 @@ pub(crate) fn run(args: &TruncateArgs, context: &mut Context) -> Result<(), Fail
                 if args.no_create {
                     return Ok(());
                 }
-                let made = Attributes::new().mode(0o666 & !context.images.umask);
-                FileOptions::new()
-                    .create(true)
-                    .truncate(true)
-                    .attributes(made)
-                    .open(&opened.volume, &opened.path)
-                    .doing(cannot)?
+                let made = opened.create(Attributes::new(), context.images.umask);
+                made.doing(cannot)?
             }
             other => other?,
         };

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use throughline::internal::RawLayers;
 use throughline::{AlignedBuf, RawFile};
 use throughline_explain::ours::listening;
-use throughline_face::command_line::JsonFlag;
 
 use super::df::image_of;
 use super::info::cache_value;
@@ -29,8 +28,6 @@ pub(crate) struct TuneArgs {
     /// Read it with I/Os of several sizes, and show the speed
     #[arg(long)]
     measure: bool,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 /// Bytes per call: enough for many I/Os of each size.

@@ -36,7 +36,7 @@ pub(super) fn within(
             .note("this command does not work on files of an image and cannot be run here");
         return Err(Stop::Failed(2));
     }
-    context.json = context.json || cli.json || cli.command.json();
+    context.json = context.json || cli.json;
     context.complaints = Complaints::default();
     context.exit_bits = 0;
     let outer = context.set_quiet(context.globals.quiet || cli.globals.quiet);
@@ -96,22 +96,15 @@ fn is_reader(command: &Command) -> bool {
 
 /// Whether a command works on the contents of images.
 fn is_for_files(command: &Command) -> bool {
-    !matches!(
+    use Command as C;
+    let alone = matches!(
         command,
-        Command::Tune(_)
-            | Command::Replay(_)
-            | Command::Overlay(_)
-            | Command::Resize(_)
-            | Command::Mount(_)
-            | Command::Umount(_)
-            | Command::Status(_)
-            | Command::InstallFuse2fs(_)
-            | Command::InstallHelpers(_)
-            | Command::Explain(_)
-            | Command::Lab
-            | Command::CompletePlace(_)
-            | Command::Completions(_)
-            | Command::Man(_)
-            | Command::Shell(_)
-    )
+        C::Tune(_)
+            | C::Replay(_)
+            | C::Overlay(_)
+            | C::Resize(_)
+            | C::CompletePlace(_)
+            | C::Shell(_)
+    );
+    command.works_on_images() && !alone
 }

@@ -48,12 +48,7 @@ struct Located {
 
 impl Located {
     fn at(&self) -> At<'_> {
-        At {
-            folder: self.folder.as_ref(),
-            name: &self.name,
-            place: &self.place,
-            is_new: false,
-        }
+        At::new(self.folder.as_ref(), &self.name, &self.place)
     }
 }
 
@@ -291,15 +286,7 @@ fn one(
             } else {
                 (OsString::from("."), dir.clone())
             };
-            walker.source(
-                from.at(),
-                At {
-                    folder: folder.as_ref(),
-                    name: &name,
-                    place: &place,
-                    is_new: false,
-                },
-            )
+            walker.source(from.at(), At::new(folder.as_ref(), &name, &place))
         }
     }
 }

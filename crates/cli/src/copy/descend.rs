@@ -164,21 +164,11 @@ impl Walker<'_> {
                 .doing(|| format!("cannot read directory {source}"))
                 .and_then(|name| {
                     let (source, target) = (source.join(&name), target.join(&name));
-                    let from = At {
-                        folder: from,
-                        name: &name,
-                        place: &source,
-                        is_new: false,
+                    let to = At {
+                        is_new,
+                        ..At::new(to, &name, &target)
                     };
-                    self.entry(
-                        from,
-                        At {
-                            folder: to,
-                            name: &name,
-                            place: &target,
-                            is_new,
-                        },
-                    )
+                    self.entry(At::new(from, &name, &source), to)
                 });
             match copied {
                 Ok(()) => {}

@@ -10,12 +10,11 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use throughline::archive::host_tree::{Attributes, Held};
 use throughline::{Error, FileType, Node, Reason};
+use throughline_forms::acl::{ACCESS, DEFAULT};
 
 use super::{Preserve, Xattrs};
 use crate::problem::{Problem, Result};
 
-const ACCESS: &str = "system.posix_acl_access";
-const DEFAULT: &str = "system.posix_acl_default";
 /// Attributes that are meaningless on another file system, as `/etc/xattr.conf` lists them for cp. `*`
 /// matches any suffix.
 const PASSED_OVER: [&str; 7] = [
@@ -44,7 +43,7 @@ pub(crate) enum Holder<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extended {
     /// The ACLs of the copy; `None` to remove one.
-    lists: Vec<(&'static str, Option<Vec<u8>>)>,
+    lists: Vec<(&'static [u8], Option<Vec<u8>>)>,
     /// Names and values of the other attributes.
     pub(crate) attributes: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -69,12 +68,10 @@ impl Extended {
                 FileType::Directory => &[ACCESS, DEFAULT][..],
                 _ => &[ACCESS],
             };
-            for kind in kinds {
-                let is_there = names.iter().any(|name| name == kind.as_bytes());
-                let list = if is_there {
-                    source.get(kind.as_bytes())?
-                } else {
-                    None
+            for kind in kinds.iter().copied() {
+                let list = match names.iter().any(|name| name == kind) {
+                    true => source.get(kind)?,
+                    false => None,
                 };
                 read.lists.push((kind, list));
             }
@@ -98,8 +95,8 @@ impl Extended {
     pub(crate) fn give_lists(&self, target: &Holder<'_>) -> Result<()> {
         for (kind, list) in &self.lists {
             let done = match list {
-                Some(list) => target.set(kind.as_bytes(), list),
-                None => target.remove(kind.as_bytes()),
+                Some(list) => target.set(kind, list),
+                None => target.remove(kind),
             };
             done.map_err(|problem| Problem {
                 reason: format!("ACL: {}", problem.reason),
@@ -128,7 +125,7 @@ fn is_kept(name: &[u8]) -> bool {
         Some(start) => name.starts_with(start.as_bytes()),
         None => name == pattern.as_bytes(),
     };
-    name != ACCESS.as_bytes() && name != DEFAULT.as_bytes() && !PASSED_OVER.iter().any(is)
+    name != ACCESS && name != DEFAULT && !PASSED_OVER.iter().any(is)
 }
 
 /// What has the attributes.
@@ -213,7 +210,7 @@ fn problem(errno: Errno) -> Problem {
 }
 
 /// Adds a hint: too little room for attributes does not mean that the image is full.
-fn no_room(error: Error) -> Problem {
+pub(crate) fn no_room(error: Error) -> Problem {
     Problem::from(error).with_next(
         "the attributes of a file share one block, unless the image has the feature ea_inode \
          ('tune2fs -O ea_inode IMAGE')",
@@ -235,14 +232,9 @@ mod tests {
         ] {
             assert!(is_kept(name.as_bytes()), "{name}");
         }
-        for name in [
-            "security.evm",
-            "trusted.SGI_ACL",
-            "user.Beagle.x",
-            ACCESS,
-            DEFAULT,
-        ] {
+        for name in ["security.evm", "trusted.SGI_ACL", "user.Beagle.x"] {
             assert!(!is_kept(name.as_bytes()), "{name}");
         }
+        assert!(!is_kept(ACCESS) && !is_kept(DEFAULT));
     }
 }

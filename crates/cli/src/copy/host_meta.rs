@@ -1,13 +1,13 @@
 //! Metadata of host files: conversion, and setting attributes.
 
 use std::os::fd::AsFd;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{self, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
 use throughline::archive::host_tree::calls::Moment;
 use throughline::archive::host_tree::{Attributes, Identity, Status, calls};
-use throughline::internal::since_epoch;
+use throughline::internal::{from_epoch, since_epoch};
 use throughline::{DeviceNumber, FileType};
 use throughline_forms::owner::Owner;
 
@@ -76,14 +76,7 @@ fn timespec(time: SystemTime) -> Timespec {
 }
 
 fn system_time((seconds, nanos): Moment) -> SystemTime {
-    let whole = if seconds >= 0 {
-        UNIX_EPOCH.checked_add(Duration::from_secs(seconds.unsigned_abs()))
-    } else {
-        UNIX_EPOCH.checked_sub(Duration::from_secs(seconds.unsigned_abs()))
-    };
-    whole
-        .and_then(|time| time.checked_add(Duration::from_nanos(nanos.into())))
-        .unwrap_or(UNIX_EPOCH)
+    from_epoch(seconds, nanos).unwrap_or(UNIX_EPOCH)
 }
 
 pub(super) fn id_of(identity: Identity) -> Id {

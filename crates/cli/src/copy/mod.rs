@@ -37,6 +37,7 @@ mod tree;
 mod workers;
 
 pub(crate) use arguments::{Totals, copy};
+pub(crate) use extended::no_room;
 pub(crate) use image::{ImageContent, LongCalls};
 pub(crate) use preserve::{Preserve, Xattrs};
 pub(crate) use stdout::ToStdout;

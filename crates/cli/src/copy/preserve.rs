@@ -40,35 +40,20 @@ impl Preserve {
     pub(crate) fn parse(list: &str) -> Result<Preserve, String> {
         let mut preserve = Preserve::default();
         for word in list.split(',') {
-            preserve = preserve.and(match word {
-                "mode" => Preserve {
-                    mode: true,
-                    ..Preserve::default()
-                },
-                "ownership" => Preserve {
-                    owner: true,
-                    ..Preserve::default()
-                },
-                "timestamps" => Preserve {
-                    times: true,
-                    ..Preserve::default()
-                },
-                "xattr" => Preserve {
-                    xattrs: Xattrs::All,
-                    ..Preserve::default()
-                },
+            match word {
+                "mode" => preserve.mode = true,
+                "ownership" => preserve.owner = true,
+                "timestamps" => preserve.times = true,
+                "xattr" => preserve.xattrs = Xattrs::All,
                 // Hard links are always preserved.
-                "links" => Preserve::default(),
-                "all" => Preserve {
-                    xattrs: Xattrs::Supported,
-                    ..Preserve::USUAL
-                },
+                "links" => {}
+                "all" => preserve = preserve.and(Preserve::ARCHIVE),
                 _ => {
                     return Err(
                         "not a list of mode, ownership, timestamps, links, xattr, all".into(),
                     );
                 }
-            });
+            }
         }
         Ok(preserve)
     }

@@ -34,6 +34,17 @@ pub(crate) struct At<'a> {
     pub(crate) is_new: bool,
 }
 
+impl<'a> At<'a> {
+    pub(super) fn new(folder: &'a dyn Folder, name: &'a OsStr, place: &'a Place) -> At<'a> {
+        At {
+            folder,
+            name,
+            place,
+            is_new: false,
+        }
+    }
+}
+
 /// A copied file whose source has further names.
 struct Linked {
     first: Landed,

@@ -18,7 +18,7 @@
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 use throughline::Volume;
-use throughline::internal::VolumeLayers;
+use throughline::internal::{Disk, VolumeLayers};
 use throughline_fuse::{Ending, StillOpen};
 
 use super::trouble::EXIT_FAILED;
@@ -412,41 +412,26 @@ impl Progress {
 }
 
 /// The device below a volume. Does not keep the volume open.
-pub(super) struct Device {
-    seen: Box<dyn Fn() -> Seen + Send + Sync>,
-    cut: Box<dyn Fn() + Send + Sync>,
-}
+pub(super) struct Device(Weak<Disk>);
 
 impl Device {
     pub(super) fn of(volume: &Volume) -> Device {
-        let disk = Arc::downgrade(volume.disk());
-        let to_cut = disk.clone();
-        let seen = move || {
-            let disk = disk.upgrade();
-            disk.map_or_else(Seen::default, |disk| Seen {
-                answered: disk.answered(),
-                in_flight: disk.in_flight(),
-                is_lengthy: disk.lengthy() > 0,
-            })
-        };
-        let cut = move || {
-            if let Some(disk) = to_cut.upgrade() {
-                disk.cut();
-            }
-        };
-        Device {
-            seen: Box::new(seen),
-            cut: Box::new(cut),
-        }
+        Device(Arc::downgrade(volume.disk()))
     }
 
     fn seen(&self) -> Seen {
-        (self.seen)()
+        self.0.upgrade().map_or_else(Seen::default, |disk| Seen {
+            answered: disk.answered(),
+            in_flight: disk.in_flight(),
+            is_lengthy: disk.lengthy() > 0,
+        })
     }
 
     /// Makes all later requests fail. Returns when those in flight have completed.
     fn cut(&self) {
-        (self.cut)();
+        if let Some(disk) = self.0.upgrade() {
+            disk.cut();
+        }
     }
 }
 

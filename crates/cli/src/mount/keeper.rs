@@ -42,6 +42,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use throughline_fuse::{Ending, Outside, Unmount, UnmountError, asked_shutdown_mode};
@@ -71,7 +73,7 @@ const BUSY: &str = "busy";
 const MODE: &str = "mode ";
 
 /// What the process is to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Duties {
     /// Remove the mount when the server has ended.
     pub(super) clean_up: bool,
@@ -79,30 +81,6 @@ pub(super) struct Duties {
     pub(super) ask: bool,
     /// Tell when no other process can reach the mount.
     pub(super) watch: bool,
-}
-
-impl Duties {
-    fn words(self) -> String {
-        let all = [
-            ("clean_up", self.clean_up),
-            ("ask", self.ask),
-            ("watch", self.watch),
-        ];
-        let words = all
-            .into_iter()
-            .filter(|(_, has)| *has)
-            .map(|(word, _)| word);
-        words.collect::<Vec<_>>().join(",")
-    }
-
-    fn of_words(words: &str) -> Duties {
-        let has = |word: &str| words.split(',').any(|one| one == word);
-        Duties {
-            clean_up: has("clean_up"),
-            ask: has("ask"),
-            watch: has("watch"),
-        }
-    }
 }
 
 /// What is asked for; the value is the first byte of a request.
@@ -227,7 +205,7 @@ impl Keeper {
     ) -> io::Result<Keeper> {
         let mut child = start::start_keeper(&[
             (POINT, dir.as_os_str()),
-            (DUTIES, OsStr::new(&duties.words())),
+            (DUTIES, OsStr::new(&json!(duties).to_string())),
         ])?;
         let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::Error::other("it has no standard streams"));
@@ -354,7 +332,10 @@ pub(crate) fn keep() -> Option<ExitCode> {
     }
     let words = std::env::var(DUTIES).unwrap_or_default();
     let point = std::env::var_os(POINT).unwrap_or_default();
-    let done = wait_and_clean_up(Path::new(&point), Duties::of_words(&words));
+    let done = wait_and_clean_up(
+        Path::new(&point),
+        serde_json::from_str(&words).unwrap_or_default(),
+    );
     Some(match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => EXIT_SYSTEM.into(),
@@ -529,13 +510,6 @@ mod tests {
             );
         }
         assert_eq!(Request::read([0; REQUEST_BYTES]), (0, None));
-        let duties = Duties {
-            clean_up: true,
-            ask: false,
-            watch: true,
-        };
-        assert_eq!(Duties::of_words(&duties.words()), duties);
-        assert_eq!(Duties::of_words(""), Duties::default());
     }
 
     #[test]

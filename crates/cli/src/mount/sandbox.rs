@@ -10,7 +10,7 @@ use throughline_fuse::options::MountOptions;
 use throughline_sandbox::{Entered, Kept, Network, Policy, Prepared};
 
 use super::Plan;
-use super::trouble::{EXIT_SYSTEM, Trouble};
+use super::trouble::{Trouble, system};
 use crate::objects;
 use crate::output::note;
 use crate::problem::Problem;
@@ -77,8 +77,7 @@ pub(super) fn drop_rights(
         let problem = Problem::new(format!("the sandbox is incomplete: {missing}")).with_next(
             "docs/mounting.md says which kernels have it; 'ro,nosuid,nodev' mounts without it",
         );
-        let failure = problem.met("cannot mount with 'untrusted'");
-        return Err(Trouble::Failed(EXIT_SYSTEM, failure));
+        return Err(system("cannot mount with 'untrusted'")(problem));
     }
     tracing::info!(%missing, "the sandbox is incomplete");
     if !plan.quiet {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use throughline::internal::{OpenForMount, shorten_slice};
+use throughline::internal::{OpenImages, shorten_slice};
 use throughline::{Error, NewSize, Reason, Volume};
 use throughline_explain::ours::Watched;
 use throughline_fuse::options::MountOptions;
@@ -16,7 +16,7 @@ use throughline_sandbox::Prepared;
 use super::end::{Device, End};
 use super::keeper::{Duties, Keeper, Said};
 use super::start::{self, Role};
-use super::trouble::{self, EXIT_FAILED, EXIT_SYSTEM, Trouble, no_thread};
+use super::trouble::{self, EXIT_FAILED, Trouble, no_thread, system};
 use super::{Plan, point, sandbox};
 use crate::arguments;
 use crate::commands::replay::parts;
@@ -112,10 +112,7 @@ fn contain(
     if plan.options.untrusted {
         let end = end.clone();
         let bounded = session.bound_requests(REQUEST_LIMIT, move || end.overrun());
-        bounded.map_err(|error| {
-            let failure = Problem::from(error).met("cannot bound the time of requests");
-            Trouble::Failed(EXIT_SYSTEM, failure)
-        })?;
+        bounded.map_err(system("cannot bound the time of requests"))?;
     }
     Ok(())
 }
@@ -164,10 +161,8 @@ fn start_keeper(
         Said::Deserted => end.desert(),
         Said::Answers => tracing::info!(point = %point.display(), "the mount is ready"),
     };
-    Keeper::start(dir, duties, said).map_err(|error| {
-        let failure = Problem::from(error).met("cannot start the process that unmounts");
-        Trouble::Failed(EXIT_SYSTEM, failure)
-    })
+    let started = Keeper::start(dir, duties, said);
+    started.map_err(system("cannot start the process that unmounts"))
 }
 
 /// Leaves the mount to the keeper. Returns how it ends.
@@ -176,10 +171,7 @@ fn keep(keeper: Keeper, session: &Session, dir: &Path) -> Result<Ending, Trouble
         keeper.mounted(&ending)?;
         Ok(ending)
     });
-    let ending = found.map_err(|error| {
-        let failure = Problem::from(error).met(format!("cannot find the mount at {}", quote(dir)));
-        Trouble::Failed(EXIT_SYSTEM, failure)
-    })?;
+    let ending = found.map_err(system(format!("cannot find the mount at {}", quote(dir))))?;
     let keeper: Arc<dyn Outside> = Arc::new(keeper);
     session.set_outside(Arc::clone(&keeper));
     Ok(ending.through(keeper))

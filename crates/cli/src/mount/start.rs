@@ -12,11 +12,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use throughline_fuse::mounts;
 
 use super::end::{Requests, signals};
-use super::trouble::{EXIT_INTERNAL, EXIT_SYSTEM, Trouble};
+use super::trouble::{EXIT_INTERNAL, Trouble, system};
 use super::{Plan, point};
 use crate::arguments::{self, this_program};
 use crate::logging;
-use crate::problem::{Failure, Problem};
+use crate::problem::Failure;
 
 /// Environment variable: the role of a process that another instance started.
 const ROLE: &str = "THROUGHLINE_MOUNT_ROLE";
@@ -178,10 +178,7 @@ fn ended(status: ExitStatus) -> Result<(), Trouble> {
 }
 
 fn cannot_start(error: io::Error) -> Trouble {
-    Trouble::Failed(
-        EXIT_SYSTEM,
-        Problem::from(error).met("cannot start the server"),
-    )
+    system("cannot start the server")(error)
 }
 
 /// First step of a server: starts a session of its own, so that a terminal's signals do not end it.
@@ -200,10 +197,7 @@ pub(super) fn leave_input(role: Role, image: &Path) -> Result<(), Trouble> {
     }
     let null = std::fs::File::open("/dev/null");
     let replaced = null.and_then(|null| Ok(rustix::stdio::dup2_stdin(null)?));
-    replaced.map_err(|error| {
-        let failure = Problem::from(error).met("cannot replace the standard input by /dev/null");
-        Trouble::Failed(EXIT_SYSTEM, failure)
-    })
+    replaced.map_err(system("cannot replace the standard input by /dev/null"))
 }
 
 /// Last step of a server's start: reports that it has mounted, waits until the parent has asked the mount,

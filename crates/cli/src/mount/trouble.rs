@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use throughline::Error;
-use throughline::internal::OpenPartitions;
+use throughline::internal::OpenImages;
 pub(crate) use throughline_face::unanswered::{
     MOUNT_INTERNAL as EXIT_INTERNAL, MOUNT_SYSTEM as EXIT_SYSTEM, MOUNT_USAGE as EXIT_USAGE,
 };
@@ -33,10 +33,14 @@ impl Trouble {
     }
 }
 
+/// What the system refused; `doing` is "cannot …".
+pub(super) fn system<E: Into<Problem>>(doing: impl Into<String>) -> impl FnOnce(E) -> Trouble {
+    move |error| Trouble::Failed(EXIT_SYSTEM, error.into().met(doing))
+}
+
 /// The system refused a thread.
 pub(super) fn no_thread(error: io::Error) -> Trouble {
-    let failure = Problem::from(error).met("cannot start a thread");
-    Trouble::Failed(EXIT_SYSTEM, failure)
+    system("cannot start a thread")(error)
 }
 
 const FUSE_DEVICE: &str = "/dev/fuse";
@@ -48,8 +52,7 @@ pub(super) fn look_for_proc() -> Result<(), Trouble> {
         return Ok(());
     };
     let problem = Problem::from(error).with_next("as root: mount -t proc proc /proc");
-    let failure = problem.met("cannot read the list of mounts");
-    Err(Trouble::Failed(EXIT_SYSTEM, failure))
+    Err(system("cannot read the list of mounts")(problem))
 }
 
 /// Reports what will prevent the mount, before the image is opened.

@@ -36,6 +36,16 @@ pub enum LockMode {
     Exclusive,
 }
 
+impl LockMode {
+    /// That of a reader or of a writer.
+    pub fn of(write: bool) -> LockMode {
+        match write {
+            true => LockMode::Exclusive,
+            false => LockMode::Shared,
+        }
+    }
+}
+
 /// An open file with its lock, which is released when this is dropped.
 pub struct LockedFile {
     file: File,

@@ -4,17 +4,13 @@ mod parse;
 pub mod printf;
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use glob::{MatchOptions, Pattern};
-use regex::bytes::Regex;
-use throughline::{FileType, Metadata};
+use throughline::Metadata;
 
 pub use parse::{Check, parse};
 
 /// A test, an action, or a combination of them.
-#[derive(Clone, Debug)]
 pub enum Expression {
     /// Matches if both match.
     And(Box<Expression>, Box<Expression>),
@@ -22,36 +18,10 @@ pub enum Expression {
     Or(Box<Expression>, Box<Expression>),
     /// Matches if this does not.
     Not(Box<Expression>),
-    /// Matches any file.
-    True,
-    /// Matches no file.
-    False,
-    /// Matches the last component of the path; `true` if case-sensitive.
-    Name(Pattern, bool),
-    /// Matches the whole path; `true` if case-sensitive.
-    Path(Pattern, bool),
-    /// Matches files of these types.
-    Type(Vec<FileType>),
-    /// Compares the size in units of this many bytes, rounded up.
-    Size(Count, u64),
-    /// Matches an empty file or directory.
-    Empty,
-    /// Compares the number of hard links.
-    Links(Count),
-    /// Compares the inode number.
-    Inode(Count),
-    /// Compares the owner's ID.
-    User(Count),
-    /// Compares the group's ID.
-    Group(Count),
-    /// Compares the age by one of the times, in this unit.
-    Age(Which, Count, Duration),
+    /// Matches the files that pass it.
+    Test(Box<dyn Fn(&Seen<'_>) -> bool>),
     /// Modified later than this file, whose time is known after [`Expression::resolve`].
     Newer(OsString, Option<SystemTime>),
-    /// Compares the permission bits.
-    Mode(Rights, u32),
-    /// Matches the whole path by a regular expression.
-    Regex(Regex),
     /// Prints the path.
     Print,
     /// Prints the path and a zero byte.
@@ -70,39 +40,6 @@ pub enum Expression {
     Prune,
     /// Ends the walk.
     Quit,
-}
-
-/// A number to compare with: `5` exactly, `+5` more, `-5` fewer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Count {
-    /// This number.
-    Exactly(u64),
-    /// More than this.
-    More(u64),
-    /// Fewer than this.
-    Fewer(u64),
-}
-
-/// A time of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
-    /// The time of the last access.
-    Accessed,
-    /// The time of the last change of the contents.
-    Modified,
-    /// The time of the last change of the inode.
-    Changed,
-}
-
-/// How permission bits are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rights {
-    /// Exactly these bits are set.
-    Exactly,
-    /// All of these bits are set.
-    All,
-    /// Any of these bits is set.
-    Any,
 }
 
 /// Options that apply to the whole walk.
@@ -132,29 +69,14 @@ pub struct Seen<'a> {
     pub is_empty: &'a dyn Fn() -> bool,
 }
 
-impl Count {
-    fn fits(self, number: u64) -> bool {
-        match self {
-            Count::Exactly(wanted) => number == wanted,
-            Count::More(least) => number > least,
-            Count::Fewer(most) => number < most,
-        }
-    }
-}
-
-fn fits(pattern: &Pattern, text: &OsStr, case_sensitive: bool) -> bool {
-    let options = MatchOptions {
-        case_sensitive,
-        require_literal_separator: false,
-        require_literal_leading_dot: false,
-    };
-    pattern.matches_with(&text.to_string_lossy(), options)
-}
-
 impl Expression {
     /// Matches if both match.
     pub fn and(a: Expression, b: Expression) -> Expression {
         Expression::And(Box::new(a), Box::new(b))
+    }
+
+    pub(crate) fn test(test: impl Fn(&Seen<'_>) -> bool + 'static) -> Expression {
+        Expression::Test(Box::new(test))
     }
 
     pub(crate) fn or(a: Expression, b: Expression) -> Expression {
@@ -212,47 +134,9 @@ impl Expression {
             Expression::And(a, b) => a.eval(seen, act)? && b.eval(seen, act)?,
             Expression::Or(a, b) => a.eval(seen, act)? || b.eval(seen, act)?,
             Expression::Not(a) => !a.eval(seen, act)?,
-            Expression::Prune | Expression::Quit => return act(self),
-            action if action.acts() => return act(action),
-            test => test.fits(seen),
+            Expression::Test(test) => test(seen),
+            Expression::Newer(_, time) => time.is_some_and(|time| seen.meta.modified() > time),
+            action => return act(action),
         })
-    }
-
-    fn fits(&self, seen: &Seen<'_>) -> bool {
-        let meta = seen.meta;
-        match self {
-            Expression::True => true,
-            Expression::Name(pattern, case) => fits(pattern, seen.name, *case),
-            Expression::Path(pattern, case) => fits(pattern, seen.path, *case),
-            Expression::Regex(regex) => regex.is_match(seen.path.as_bytes()),
-            Expression::Type(kinds) => kinds.contains(&meta.file_type()),
-            Expression::Size(count, unit) => count.fits(meta.len().div_ceil(*unit)),
-            Expression::Empty => (seen.is_empty)(),
-            Expression::Links(count) => count.fits(meta.nlink().into()),
-            Expression::Inode(count) => count.fits(meta.ino()),
-            Expression::User(count) => count.fits(meta.uid().into()),
-            Expression::Group(count) => count.fits(meta.gid().into()),
-            Expression::Age(which, count, unit) => {
-                let time = match which {
-                    Which::Accessed => meta.accessed(),
-                    Which::Modified => meta.modified(),
-                    Which::Changed => meta.changed(),
-                };
-                age(seen.now, time, *unit, *count)
-            }
-            Expression::Newer(_, time) => time.is_some_and(|time| meta.modified() > time),
-            Expression::Mode(Rights::Exactly, mode) => meta.mode() == *mode,
-            Expression::Mode(Rights::All, mode) => meta.mode() & mode == *mode,
-            Expression::Mode(Rights::Any, mode) => *mode == 0 || meta.mode() & mode != 0,
-            _ => false,
-        }
-    }
-}
-
-/// Compares the age in whole units of time. A time in the future is younger than any age.
-fn age(now: SystemTime, time: SystemTime, unit: Duration, count: Count) -> bool {
-    match now.duration_since(time) {
-        Ok(age) => count.fits(age.as_secs() / unit.as_secs().max(1)),
-        Err(_) => matches!(count, Count::Fewer(_)),
     }
 }

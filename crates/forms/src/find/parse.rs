@@ -1,16 +1,18 @@
 //! Parses expressions of `find`.
 
+use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
-use std::time::Duration;
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, SystemTime};
 
 use crate::mode::ModeChange;
 use crate::owner::Owner;
 use crate::paths::pattern;
 use crate::regular::{Dialect, compile};
-use glob::Pattern;
-use throughline::FileType;
+use glob::MatchOptions;
+use throughline::{FileType, Metadata};
 
-use super::{Count, Expression, Limits, Rights, Which};
+use super::{Expression, Limits, Seen};
 use crate::text::quote;
 
 type Parsed<T> = Result<T, String>;
@@ -40,7 +42,7 @@ pub fn parse(words: &[OsString], check: Check<'_>) -> Parsed<(Expression, Limits
         check,
     };
     if words.is_empty() {
-        return Ok((Expression::True, parser.limits));
+        return Ok((Expression::test(|_| true), parser.limits));
     }
     let expression = parser.alternatives()?;
     match parser.peek() {
@@ -127,10 +129,10 @@ impl<'w> Parser<'w> {
 
     fn test(&mut self, word: &str) -> Parsed<Expression> {
         Ok(match word {
-            "-name" => Expression::Name(self.pattern(word)?, true),
-            "-iname" => Expression::Name(self.pattern(word)?, false),
-            "-path" | "-wholename" => Expression::Path(self.pattern(word)?, true),
-            "-ipath" | "-iwholename" => Expression::Path(self.pattern(word)?, false),
+            "-name" => self.pattern(word, true, |seen| seen.name)?,
+            "-iname" => self.pattern(word, false, |seen| seen.name)?,
+            "-path" | "-wholename" => self.pattern(word, true, |seen| seen.path)?,
+            "-ipath" | "-iwholename" => self.pattern(word, false, |seen| seen.path)?,
             "-regex" => self.regex(word, true)?,
             "-iregex" => self.regex(word, false)?,
             "-regextype" => {
@@ -141,38 +143,42 @@ impl<'w> Parser<'w> {
                         quote(name)
                     )
                 })?;
-                Expression::True
+                Expression::test(|_| true)
             }
-            "-type" => Expression::Type(kinds(self.text(word)?)?),
+            "-type" => {
+                let kinds = kinds(self.text(word)?)?;
+                Expression::test(move |seen| kinds.contains(&seen.meta.file_type()))
+            }
             "-size" => size(self.text(word)?)?,
-            "-empty" => Expression::Empty,
-            "-links" => Expression::Links(self.count(word)?),
-            "-inum" => Expression::Inode(self.count(word)?),
-            "-uid" => Expression::User(self.count(word)?),
-            "-gid" => Expression::Group(self.count(word)?),
+            "-empty" => Expression::test(|seen| (seen.is_empty)()),
+            "-links" => self.number(word, |meta| meta.nlink().into())?,
+            "-inum" => self.number(word, Metadata::ino)?,
+            "-uid" => self.number(word, |meta| meta.uid().into())?,
+            "-gid" => self.number(word, |meta| meta.gid().into())?,
             "-user" => {
-                let owner = Owner::parse(self.text(word)?)?;
-                Expression::User(Count::Exactly(owner.user.unwrap_or(0).into()))
+                let user = Owner::parse(self.text(word)?)?.user.unwrap_or(0);
+                Expression::test(move |seen| seen.meta.uid() == user)
             }
             "-group" => {
-                let owner = Owner::parse(&format!(":{}", self.text(word)?))?;
-                Expression::Group(Count::Exactly(owner.group.unwrap_or(0).into()))
+                let group = Owner::parse(&format!(":{}", self.text(word)?))?;
+                let group = group.group.unwrap_or(0);
+                Expression::test(move |seen| seen.meta.gid() == group)
             }
-            "-mtime" => Expression::Age(Which::Modified, self.count(word)?, DAY),
-            "-atime" => Expression::Age(Which::Accessed, self.count(word)?, DAY),
-            "-ctime" => Expression::Age(Which::Changed, self.count(word)?, DAY),
-            "-mmin" => Expression::Age(Which::Modified, self.count(word)?, MINUTE),
-            "-amin" => Expression::Age(Which::Accessed, self.count(word)?, MINUTE),
-            "-cmin" => Expression::Age(Which::Changed, self.count(word)?, MINUTE),
+            "-mtime" => self.age(word, Metadata::modified, DAY)?,
+            "-atime" => self.age(word, Metadata::accessed, DAY)?,
+            "-ctime" => self.age(word, Metadata::changed, DAY)?,
+            "-mmin" => self.age(word, Metadata::modified, MINUTE)?,
+            "-amin" => self.age(word, Metadata::accessed, MINUTE)?,
+            "-cmin" => self.age(word, Metadata::changed, MINUTE)?,
             "-newer" => Expression::Newer(self.value(word)?.to_owned(), None),
             "-perm" => rights(self.text(word)?)?,
-            "-true" => Expression::True,
-            "-false" => Expression::False,
+            "-true" => Expression::test(|_| true),
+            "-false" => Expression::test(|_| false),
             "-mindepth" => self.depth(word, |limits, depth| limits.least_depth = depth)?,
             "-maxdepth" => self.depth(word, |limits, depth| limits.most_depth = depth)?,
             "-depth" => {
                 self.limits.depth_first = true;
-                Expression::True
+                Expression::test(|_| true)
             }
             "-print" => Expression::Print,
             "-print0" => Expression::Print0,
@@ -195,14 +201,31 @@ impl<'w> Parser<'w> {
         })
     }
 
-    fn pattern(&mut self, of: &str) -> Parsed<Pattern> {
+    /// Compares a text of the file with a pattern.
+    fn pattern(
+        &mut self,
+        of: &str,
+        case_sensitive: bool,
+        text_of: for<'s, 'a> fn(&'s Seen<'a>) -> &'a OsStr,
+    ) -> Parsed<Expression> {
         let text = self.text(of)?;
-        pattern(text).ok_or_else(|| format!("{of} {}: not a pattern", quote(text)))
+        let pattern =
+            pattern(text).ok_or_else(|| format!("{of} {}: not a pattern", quote(text)))?;
+        let options = MatchOptions {
+            case_sensitive,
+            require_literal_separator: false,
+            require_literal_leading_dot: false,
+        };
+        Ok(Expression::test(move |seen| {
+            pattern.matches_with(&text_of(seen).to_string_lossy(), options)
+        }))
     }
 
     fn regex(&mut self, of: &str, case_sensitive: bool) -> Parsed<Expression> {
-        let pattern = self.text(of)?;
-        compile(pattern, self.dialect, true, case_sensitive).map(Expression::Regex)
+        let regex = compile(self.text(of)?, self.dialect, true, case_sensitive)?;
+        Ok(Expression::test(move |seen| {
+            regex.is_match(seen.path.as_bytes())
+        }))
     }
 
     /// Parses a command up to its `;` or `{} +`.
@@ -236,8 +259,28 @@ impl<'w> Parser<'w> {
         })
     }
 
-    fn count(&mut self, of: &str) -> Parsed<Count> {
-        count(self.text(of)?)
+    fn number(&mut self, of: &str, of_meta: fn(&Metadata) -> u64) -> Parsed<Expression> {
+        let (order, number) = count(self.text(of)?)?;
+        Ok(Expression::test(move |seen| {
+            of_meta(seen.meta).cmp(&number) == order
+        }))
+    }
+
+    /// Compares the age by one of the times, in whole units.
+    fn age(
+        &mut self,
+        of: &str,
+        time: fn(&Metadata) -> SystemTime,
+        unit: Duration,
+    ) -> Parsed<Expression> {
+        let (order, number) = count(self.text(of)?)?;
+        Ok(Expression::test(move |seen| {
+            match seen.now.duration_since(time(seen.meta)) {
+                Ok(age) => (age.as_secs() / unit.as_secs()).cmp(&number) == order,
+                // A time in the future is younger than any age.
+                Err(_) => order == Ordering::Less,
+            }
+        }))
     }
 
     fn depth(&mut self, of: &str, set: fn(&mut Limits, usize)) -> Parsed<Expression> {
@@ -247,24 +290,23 @@ impl<'w> Parser<'w> {
             &mut self.limits,
             depth.map_err(|_| format!("{of} {}: not a number", quote(text)))?,
         );
-        Ok(Expression::True)
+        Ok(Expression::test(|_| true))
     }
 }
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn count(text: &str) -> Parsed<Count> {
-    let number = |digits: &str| {
-        digits
-            .parse::<u64>()
-            .map_err(|_| format!("{} is not a number", quote(text)))
+/// A number to compare with: `5` exactly, `+5` more, `-5` fewer.
+fn count(text: &str) -> Parsed<(Ordering, u64)> {
+    let (order, digits) = match text.split_at_checked(1) {
+        Some(("+", digits)) => (Ordering::Greater, digits),
+        Some(("-", digits)) => (Ordering::Less, digits),
+        _ => (Ordering::Equal, text),
     };
-    Ok(match text.split_at_checked(1) {
-        Some(("+", digits)) => Count::More(number(digits)?),
-        Some(("-", digits)) => Count::Fewer(number(digits)?),
-        _ => Count::Exactly(number(text)?),
-    })
+    let number = digits.parse();
+    let number = number.map_err(|_| format!("{} is not a number", quote(text)))?;
+    Ok((order, number))
 }
 
 /// Parses a size. Without a suffix, the unit is 512 bytes.
@@ -278,7 +320,10 @@ fn size(text: &str) -> Parsed<Expression> {
         Some((at, 'G')) => (&text[..at], 1 << 30),
         _ => (text, 512),
     };
-    Ok(Expression::Size(count(digits)?, unit))
+    let (order, number) = count(digits)?;
+    Ok(Expression::test(move |seen| {
+        seen.meta.len().div_ceil(unit).cmp(&number) == order
+    }))
 }
 
 fn kinds(text: &str) -> Parsed<Vec<FileType>> {
@@ -300,12 +345,15 @@ fn kinds(text: &str) -> Parsed<Vec<FileType>> {
 
 fn rights(text: &str) -> Parsed<Expression> {
     let (how, mode) = match text.split_at_checked(1) {
-        Some(("-", mode)) => (Rights::All, mode),
-        Some(("/", mode)) => (Rights::Any, mode),
-        _ => (Rights::Exactly, text),
+        Some((how @ ("-" | "/"), mode)) => (how, mode),
+        _ => ("", text),
     };
-    let change = ModeChange::parse(mode)?;
-    Ok(Expression::Mode(how, change.apply(0, false, 0)))
+    let wanted = ModeChange::parse(mode)?.apply(0, false, 0);
+    Ok(match how {
+        "-" => Expression::test(move |seen| seen.meta.mode() & wanted == wanted),
+        "/" => Expression::test(move |seen| wanted == 0 || seen.meta.mode() & wanted != 0),
+        _ => Expression::test(move |seen| seen.meta.mode() == wanted),
+    })
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ impl DirectoryRequests {
             }
             Err(error) => {
                 if let Error::Corrupt(damage) = &error {
-                    self.volume.engine().count_damage(damage);
+                    self.volume.fs().count_damage(damage);
                 }
                 EntryOut::default()
             }

@@ -56,7 +56,12 @@ pub(super) fn opens_without_request(volume: &Volume, options: &MountOptions) -> 
 
 /// Whether the volume has a feature.
 fn has_feature(volume: &Volume, feature: &str) -> bool {
-    volume.features().iter().any(|name| name == feature)
+    volume
+        .fs()
+        .geometry()
+        .feature_names()
+        .iter()
+        .any(|name| name == feature)
 }
 
 impl Families {

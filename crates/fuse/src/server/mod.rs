@@ -255,7 +255,7 @@ impl Server {
             Refusal::Later => Errno::AGAIN,
             Refusal::Volume(error) => {
                 if let Error::Corrupt(damage) = error {
-                    self.volume.engine().count_damage(damage);
+                    self.volume.fs().count_damage(damage);
                 }
                 if !errno::is_callers(error) {
                     tracing::error!(%error, inode = header.nodeid, "a request failed");

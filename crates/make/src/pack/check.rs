@@ -77,16 +77,11 @@ fn compare_files(
     called: &str,
     what: &dyn Fn(u64) -> String,
 ) -> Result<Vec<Difference>> {
-    let failed = |path: &Path, source| Error::Open {
-        path: path.to_owned(),
-        source,
-    };
-    let open = |path: &Path| File::open(path).map_err(|error| failed(path, error));
+    let open = |path: &Path| File::open(path).map_err(Error::open(path));
     let (one, other) = (open(ours)?, open(image)?);
     let len = |file: &File, path: &Path| {
-        file.metadata()
-            .map(|found| found.len())
-            .map_err(|e| failed(path, e))
+        let found = file.metadata().map(|found| found.len());
+        found.map_err(Error::open(path))
     };
     let (expected, found) = (len(&one, ours)?, len(&other, image)?);
     let mut differences = Vec::<Difference>::new();
@@ -96,10 +91,10 @@ fn compare_files(
     while at < end && differences.len() < MOST {
         let want = CHUNK_BYTES.min((end - at) as usize);
         one.read_exact_at(&mut a[..want], at)
-            .map_err(|error| failed(ours, error))?;
+            .map_err(Error::open(ours))?;
         other
             .read_exact_at(&mut b[..want], at)
-            .map_err(|error| failed(image, error))?;
+            .map_err(Error::open(image))?;
         if a[..want] != b[..want] {
             runs(&a[..want], &b[..want], block_bytes, |run| {
                 let offset = at + run.start as u64;
@@ -163,33 +158,26 @@ impl<'p> Names<'p> {
     fn new(plan: &'p Plan<'p>, frame: &'p Frame) -> Names<'p> {
         let geo = &plan.geo;
         let mut parts = Vec::new();
+        let mut add = |at: FsBlock, text: String| parts.push((at.0..at.0 + 1, What::Text(text)));
         for group in geo.superblock_groups() {
-            let at = geo.superblock_block(group).unwrap_or(FsBlock(0)).0;
-            parts.push((
-                at..at + 1,
-                What::Text(format!("superblock of group {}", group.0)),
-            ));
+            let at = geo.superblock_block(group).unwrap_or(FsBlock(0));
+            add(at, format!("superblock of group {}", group.0));
         }
         for index in 0..geo.desc_blocks {
-            let at = geo.desc_block(index).0;
-            parts.push((at..at + 1, What::Text("group descriptors".to_owned())));
+            add(geo.desc_block(index), "group descriptors".to_owned());
             for backup in geo.desc_block_backups(index) {
-                parts.push((
-                    backup.0..backup.0 + 1,
-                    What::Text("backup of group descriptors".to_owned()),
-                ));
+                add(backup, "backup of group descriptors".to_owned());
             }
         }
         for (group, desc) in plan.descs.iter().enumerate() {
-            let (blocks, inodes) = (desc.block_bitmap().0, desc.inode_bitmap().0);
-            parts.push((
-                blocks..blocks + 1,
-                What::Text(format!("block bitmap of group {group}")),
-            ));
-            parts.push((
-                inodes..inodes + 1,
-                What::Text(format!("inode bitmap of group {group}")),
-            ));
+            add(
+                desc.block_bitmap(),
+                format!("block bitmap of group {group}"),
+            );
+            add(
+                desc.inode_bitmap(),
+                format!("inode bitmap of group {group}"),
+            );
         }
         if let Some(tree) = &plan.tree {
             of_tree(tree, &mut parts);

@@ -2,7 +2,7 @@
 //! by hash, and every block is written once.
 
 use throughline_extfmt::dir::{self, DirEntry, DirFormat};
-use throughline_extfmt::features::{Compat, Incompat};
+use throughline_extfmt::features::Compat;
 use throughline_extfmt::hash::HashVersion;
 use throughline_extfmt::htree::{self, IndexNodeMut, TreeFormat};
 use throughline_extfmt::inode::FileType;
@@ -18,7 +18,6 @@ pub(crate) type Names<'t> = Vec<(&'t [u8], InodeNumber, FileType)>;
 pub(crate) struct Directories {
     format: DirFormat,
     tree: TreeFormat,
-    filetype: bool,
     /// The hash of names; `None`: directories are not hashed.
     hash: Option<(HashVersion, u8, [u32; 4])>,
     block_bytes: usize,
@@ -39,7 +38,6 @@ impl Directories {
         Directories {
             format: DirFormat::new(geo),
             tree: TreeFormat::new(geo),
-            filetype: geo.incompat.contains(Incompat::FILETYPE),
             hash: geo.compat.contains(Compat::DIR_INDEX).then_some(hash),
             block_bytes: geo.block_bytes as usize,
         }
@@ -152,29 +150,14 @@ impl Directories {
         all.append(names);
         let mut chunks = self.chunks(&all, 0).into_iter();
         for block in bytes.chunks_exact_mut(self.block_bytes) {
-            self.fill(block, &all[chunks.next().unwrap_or(0..0)], seed);
+            fill(
+                block,
+                &self.format,
+                &all[chunks.next().unwrap_or(0..0)],
+                seed,
+            );
         }
         Ok(bytes)
-    }
-
-    fn fill(&self, block: &mut [u8], names: &[(&[u8], InodeNumber, FileType)], seed: Option<u32>) {
-        let entries: Vec<_> = names
-            .iter()
-            .map(|&(name, inode, file_type)| DirEntry {
-                offset: 0,
-                rec_len: 0,
-                inode,
-                name,
-                file_type: if self.filetype {
-                    file_type.dir_code()
-                } else {
-                    0
-                },
-            })
-            .collect();
-        let fits = dir::fill(block, &self.format, &entries);
-        debug_assert!(fits, "chunks are as long as a block");
-        dir::update_checksum(block, seed);
     }
 
     /// The root, the index blocks from the top level down, the leaves.
@@ -191,7 +174,7 @@ impl Directories {
         let mut below: Vec<(u32, u32)> = Vec::new();
         for (at, leaf) in leaves.iter().enumerate() {
             let block = &mut bytes[(first_leaf + at) * self.block_bytes..][..self.block_bytes];
-            self.fill(block, &names[leaf.names.clone()], seed);
+            fill(block, &self.format, &names[leaf.names.clone()], seed);
             below.push((leaf.hash, (first_leaf + at) as u32));
         }
         // The lowest level is right before the leaves.
@@ -214,12 +197,33 @@ impl Directories {
         let block = &mut bytes[..self.block_bytes];
         let code = self.hash.map_or(0, |(_, code, _)| code);
         let first = FileBlock(below[0].1);
-        let root = IndexNodeMut::init_root(block, &self.tree, ids, code, self.filetype, first)?;
+        let root =
+            IndexNodeMut::init_root(block, &self.tree, ids, code, self.format.filetype, first)?;
         index(root, &below);
         htree::set_indirect_levels(block, levels.len() as u8)?;
         htree::update_checksum(block, &self.tree, true, seed)?;
         Ok(())
     }
+}
+
+/// Fills a block with names.
+pub(crate) fn fill(
+    block: &mut [u8],
+    format: &DirFormat,
+    names: &[(&[u8], InodeNumber, FileType)],
+    seed: Option<u32>,
+) {
+    let entry = |&(name, inode, kind): &(_, _, FileType)| DirEntry {
+        offset: 0,
+        rec_len: 0,
+        inode,
+        name,
+        file_type: if format.filetype { kind.dir_code() } else { 0 },
+    };
+    let entries: Vec<_> = names.iter().map(entry).collect();
+    let fits = dir::fill(block, format, &entries);
+    debug_assert!(fits, "chunks are as long as a block");
+    dir::update_checksum(block, seed);
 }
 
 /// Adds all children but the first, which is there.

@@ -167,10 +167,7 @@ pub(crate) fn write_table(
     places: &PackedPartition,
 ) -> Result<()> {
     let PartitionTable::Gpt { bootable } = table;
-    let failed = |source| Error::Open {
-        path: path.to_owned(),
-        source,
-    };
+    let failed = Error::open(path);
     let open = File::options().read(true).write(true).open(path);
     let mut file = open.map_err(failed)?;
     let last = frame.total / SECTOR_BYTES - 1;

@@ -18,7 +18,7 @@
 mod attributes;
 mod check;
 mod data;
-mod directory;
+pub(crate) mod directory;
 pub(crate) mod extents;
 mod frame;
 pub(crate) mod inode;

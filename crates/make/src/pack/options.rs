@@ -374,10 +374,7 @@ const BIO_BYTES: u32 = 1 << 20;
 
 /// Opens the target.
 pub(super) fn open(path: &Path, block_bytes: u32) -> Result<Disk> {
-    let failed = |source| Error::Open {
-        path: path.to_owned(),
-        source,
-    };
+    let failed = Error::open(path);
     let open = || OpenOptions::new().write(true).lock(LockMode::Exclusive);
     let mut disk = Disk::new(open().open(path).map_err(failed)?)?;
     disk.set_bio_target_bytes(Some(BIO_BYTES));

@@ -120,7 +120,7 @@ impl<'t> Input<'t> {
     /// Whether the bytes of a file come in the order of its source.
     pub(crate) fn is_streamed(self, file: NodeId) -> bool {
         self.tree.node(file).content().is_some_and(|content| {
-            content.extents().len() > 0
+            content.extents().next().is_some()
                 && self.sources.get(content.source).access() == Access::Sequential
         })
     }

@@ -95,10 +95,7 @@ pub(super) fn data_within(room: u64) -> u64 {
 /// # Errors
 /// Those of the files.
 pub(super) fn write(data: &Path, hashes: &Path, request: &Request) -> Result<[u8; 32]> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| Error::Open { path, source }
-    };
+    let failed = Error::open;
     let from = File::open(data).map_err(failed(data))?;
     let to = File::options()
         .write(true)

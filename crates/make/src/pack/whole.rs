@@ -126,19 +126,13 @@ fn create(path: &Path, sized: &Sized<'_>, frame: &Frame) -> Result<Disk> {
         return Ok(disk);
     }
     let inner = OffsetDevice::new(Arc::clone(disk.device()), frame.start, Some(frame.volume));
-    let inner = inner.map_err(|source| Error::Open {
-        path: path.to_owned(),
-        source,
-    })?;
+    let inner = inner.map_err(Error::open(path))?;
     Ok(Disk::new(Arc::new(inner))?)
 }
 
 /// A new file in the directory of a path.
 pub(super) fn new_file(path: &Path) -> Result<NewFile> {
-    NewFile::new(path).map_err(|source| Error::Open {
-        path: path.to_owned(),
-        source,
-    })
+    NewFile::new(path).map_err(Error::open(path))
 }
 
 /// Locks the file that will be replaced, if there is one and as long as the result lasts: who has it open
@@ -162,10 +156,7 @@ pub(super) fn hold(path: &Path) -> Result<Option<Arc<dyn BlockDevice>>> {
         }
         held => held,
     };
-    held.map(Some).map_err(|source| Error::Open {
-        path: path.to_owned(),
-        source,
-    })
+    held.map(Some).map_err(Error::open(path))
 }
 
 /// Gives a file its name, durably.
@@ -174,10 +165,7 @@ pub(super) fn persist(file: NewFile, path: &Path, overwrite: bool) -> Result<()>
         let directory = File::open(directory_of(path))?;
         directory.sync_all()
     });
-    named.map_err(|source| Error::Open {
-        path: path.to_owned(),
-        source,
-    })
+    named.map_err(Error::open(path))
 }
 
 /// The GUIDs of a disk and of its partition.

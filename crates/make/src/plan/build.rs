@@ -1,11 +1,13 @@
 //! A layout in the making: the blocks taken so far, the inodes, and the content of blocks that is not zero.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::{iter, slice};
 
-use throughline_extfmt::extent::{self, Extent, Index, MAX_LEN, NodeMut};
+use throughline_extfmt::extent::{Extent, MAX_LEN};
 use throughline_extfmt::features::Incompat;
-use throughline_extfmt::indirect::{self, IndirectGeometry};
+use throughline_extfmt::indirect::IndirectGeometry;
 use throughline_extfmt::inode::{InodeFlags, Time};
 use throughline_extfmt::time::Timestamp;
 use throughline_extfmt::{FileBlock, FsBlock, Geometry, InodeImage, InodeNumber};
@@ -13,12 +15,11 @@ use throughline_extfmt::{FileBlock, FsBlock, Geometry, InodeImage, InodeNumber};
 use super::place::no_room;
 use super::space::Space;
 use crate::error::Result;
+use crate::pack::{extents, pointers};
 use crate::request::Request;
 
 /// `i_extra_isize` of every inode with a name or a purpose.
 pub(crate) const EXTRA_ISIZE: u16 = 32;
-/// Extents that the inode itself holds.
-const ROOT_EXTENTS: usize = 4;
 
 /// A layout in the making.
 pub(crate) struct Build<'r> {
@@ -103,6 +104,18 @@ impl Build<'_> {
         }
     }
 
+    /// Takes `count` blocks from `goal` on, in runs of at most `longest`, in file order.
+    fn take_all(&mut self, goal: u64, count: u64, longest: u64) -> Result<Vec<Range<u64>>> {
+        let mut runs = Vec::new();
+        let (mut at, mut left) = (goal, count);
+        while left > 0 {
+            let run = self.take(at, left.min(longest))?;
+            (at, left) = (run.end, left - (run.end - run.start));
+            runs.push(run);
+        }
+        Ok(runs)
+    }
+
     /// Maps by extents, as long as the format allows. Returns the runs, and the number of blocks of the tree.
     fn map_extents(
         &mut self,
@@ -111,75 +124,44 @@ impl Build<'_> {
         count: u64,
         goal: u64,
     ) -> Result<(Vec<Range<u64>>, u64)> {
-        let mut runs = Vec::new();
-        let mut extents = Vec::new();
-        let (mut at, mut left) = (goal, count);
-        while left > 0 {
-            let run = self.take(at, left.min(u64::from(MAX_LEN)))?;
-            let len = run.end - run.start;
-            extents.push(Extent {
-                block: FileBlock((count - left) as u32),
-                len: len as u32,
-                start: FsBlock(run.start),
-                unwritten: false,
-            });
-            (at, left) = (run.end, left - len);
-            runs.push(run);
-        }
-        inode.base_mut().set_flags(InodeFlags::EXTENTS);
-        let own = self.write_tree(ino, inode, &extents)?;
+        let runs = self.take_all(goal, count, MAX_LEN.into())?;
+        let own = self.write_tree(ino, inode, runs.iter().cloned())?;
         Ok((runs, own))
     }
 
-    /// Writes the extents into the inode, or into leaves below it. Returns the number of leaves.
-    fn write_tree(
+    /// Writes extents for these runs into the inode, or into leaves below it. Returns the number of leaves.
+    pub(super) fn write_tree(
         &mut self,
         ino: InodeNumber,
         inode: &mut InodeImage,
-        extents: &[Extent],
+        runs: impl Iterator<Item = Range<u64>>,
     ) -> Result<u64> {
-        let root = inode.base_mut().i_block_mut();
-        if extents.len() <= ROOT_EXTENTS {
-            let mut node = NodeMut::init(root, 0)?;
-            for (at, extent) in extents.iter().enumerate() {
-                let fits = node.insert_extent(at, *extent);
-                debug_assert!(fits, "chunks are as long as a node");
+        let mut block = 0;
+        let extent = |run: Range<u64>| {
+            let len = (run.end - run.start) as u32;
+            block += len;
+            Extent {
+                block: FileBlock(block - len),
+                len,
+                start: FsBlock(run.start),
+                unwritten: false,
             }
-            return Ok(0);
-        }
-        let block_bytes = self.geo.block_bytes as usize;
-        let capacity = usize::from(extent::capacity(block_bytes));
-        let leaves: Vec<_> = extents.chunks(capacity).collect();
-        if leaves.len() > ROOT_EXTENTS {
+        };
+        let extents: Vec<Extent> = runs.map(extent).collect();
+        let own = extents::count(extents.len(), self.geo.block_bytes);
+        if own > extents::ROOT_ENTRIES as u64 {
             return Err(no_room(&self.geo));
         }
-        let mut indexes = Vec::new();
-        let seed = self.geo.inode_seed(ino, 0);
         // Before the data if that block is free: so the tree does not divide the data.
         let first = extents.first().map_or(0, |extent| extent.start.0);
-        let mut near = first.saturating_sub(1).max(self.geo.first_data_block.0);
-        for leaf in leaves {
-            let place = self.take(near, 1)?.start;
-            near = place + 1;
-            let mut block = vec![0; block_bytes];
-            let mut node = NodeMut::init(&mut block, 0)?;
-            for (at, extent) in leaf.iter().enumerate() {
-                let fits = node.insert_extent(at, *extent);
-                debug_assert!(fits, "chunks are as long as a node");
-            }
-            extent::update_block_checksum(&mut block, seed)?;
-            self.content.insert(place, block);
-            indexes.push(Index {
-                block: leaf[0].block,
-                child: FsBlock(place),
-            });
-        }
-        let own = indexes.len() as u64;
-        let mut node = NodeMut::init(inode.base_mut().i_block_mut(), 1)?;
-        for (at, index) in indexes.into_iter().enumerate() {
-            let fits = node.insert_index(at, index);
-            debug_assert!(fits, "counted above");
-        }
+        let near = first.saturating_sub(1).max(self.geo.first_data_block.0);
+        let places = self.take_all(near, own, 1)?;
+        let seed = self.geo.inode_seed(ino, 0);
+        let places = places.into_iter().flatten();
+        let tree = extents::write(&extents, self.geo.block_bytes, places, seed)?;
+        inode.base_mut().set_flags(InodeFlags::EXTENTS);
+        *inode.base_mut().i_block_mut() = tree.root;
+        self.content.extend(tree.nodes);
         Ok(own)
     }
 
@@ -191,69 +173,32 @@ impl Build<'_> {
         count: u64,
         goal: u64,
     ) -> Result<(Vec<Range<u64>>, u64)> {
-        let map = IndirectGeometry::new(self.geo.block_bytes);
+        let block_bytes = self.geo.block_bytes;
+        let map = IndirectGeometry::new(block_bytes);
+        let end = u32::try_from(count).map_err(|_| no_room(&self.geo))?;
+        if end > 0 && map.path(FileBlock(end - 1)).is_none() {
+            return Err(no_room(&self.geo));
+        }
+        let own = map.pointer_blocks(count);
+        let taken = self.take_all(goal, count + own, u64::MAX)?;
+        if taken.iter().any(|run| run.end > 1 << 32) {
+            return Err(no_room(&self.geo));
+        }
+        let next = RefCell::new(taken.into_iter().flatten());
         let mut runs: Vec<Range<u64>> = Vec::new();
-        let (mut at, mut own) = (goal, 0);
-        for number in 0..count {
-            let block = FileBlock(number as u32);
-            let path = map.path(block).ok_or_else(|| no_room(&self.geo))?;
-            let indexes = path.indexes();
-            // The block of pointers that the walk has reached; `None`: the inode.
-            let mut parent = None;
-            for (depth, &index) in indexes.iter().enumerate() {
-                let found = self.pointer(inode, parent, index);
-                let place = match found {
-                    0 => {
-                        let place = self.take(at, 1)?.start;
-                        at = place + 1;
-                        self.set_pointer(inode, parent, index, place)?;
-                        let is_data = depth + 1 == indexes.len();
-                        match (is_data, runs.last_mut()) {
-                            (false, _) => {
-                                let zeros = vec![0; self.geo.block_bytes as usize];
-                                self.content.insert(place, zeros);
-                                own += 1;
-                            }
-                            (true, Some(last)) if last.end == place => last.end += 1,
-                            (true, _) => runs.push(place..place + 1),
-                        }
-                        place
-                    }
-                    found => u64::from(found),
-                };
-                parent = Some(place);
+        let places = iter::from_fn(|| {
+            let place = next.borrow_mut().next()?;
+            match runs.last_mut() {
+                Some(last) if last.end == place => last.end += 1,
+                _ => runs.push(place..place + 1),
             }
-        }
+            Some(place)
+        });
+        let tables = iter::from_fn(|| next.borrow_mut().next());
+        let map = pointers::write(slice::from_ref(&(0..end)), block_bytes, places, tables);
+        *inode.base_mut().i_block_mut() = map.root;
+        self.content.extend(map.tables);
         Ok((runs, own))
-    }
-
-    fn pointer(&self, inode: &InodeImage, parent: Option<u64>, index: u32) -> u32 {
-        match parent {
-            None => inode.base().block_pointer(index as usize),
-            Some(block) => self
-                .content
-                .get(&block)
-                .map_or(0, |content| indirect::pointer(content, index)),
-        }
-    }
-
-    fn set_pointer(
-        &mut self,
-        inode: &mut InodeImage,
-        parent: Option<u64>,
-        index: u32,
-        place: u64,
-    ) -> Result<()> {
-        let pointer = u32::try_from(place).map_err(|_| no_room(&self.geo))?;
-        match parent {
-            None => inode.base_mut().set_block_pointer(index as usize, pointer),
-            Some(block) => {
-                if let Some(content) = self.content.get_mut(&block) {
-                    indirect::set_pointer(content, index, pointer);
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Adds a finished inode.

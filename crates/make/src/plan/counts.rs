@@ -18,7 +18,7 @@ impl Plan<'_> {
     pub(super) fn count(&mut self, request: &Request) {
         let mut bits = vec![0; self.geo.block_bytes as usize];
         for group in (0..self.geo.groups).map(GroupNumber) {
-            let used = self.space.count(self.blocks_of(group));
+            let used = self.space.used(&self.geo, group);
             let inodes = self.inodes_used(group);
             let own = [InodeNumber::ROOT, LOST_AND_FOUND];
             let dirs = own

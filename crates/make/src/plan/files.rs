@@ -3,20 +3,21 @@
 
 use std::ops::Range;
 
-use throughline_extfmt::dir::{self, DirEntry, DirFormat};
+use throughline_extfmt::dir::{self, DirFormat};
 use throughline_extfmt::features::{Compat, Incompat};
 use throughline_extfmt::indirect;
 use throughline_extfmt::inode::{FileType, Time};
 use throughline_extfmt::jbd2::{BlockHeader, BlockType, JournalSuperblock};
 use throughline_extfmt::mmp::{MMP_MAGIC, MmpBlock, SEQ_CLEAN};
 use throughline_extfmt::time::Timestamp;
-use throughline_extfmt::{GroupNumber, InodeImage, InodeNumber, orphan};
+use throughline_extfmt::{Geometry, GroupNumber, InodeImage, InodeNumber, orphan};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::build::Build;
 use super::journal::JournalSize;
 use super::quota;
 use crate::error::Result;
+use crate::pack::directory::fill;
 
 /// `/lost+found`: the first inode that is not reserved.
 pub(crate) const LOST_AND_FOUND: InodeNumber = InodeNumber(11);
@@ -70,9 +71,9 @@ impl Build<'_> {
         inode.base_mut().set_uid(uid);
         inode.base_mut().set_gid(gid);
         let names = [
-            (&b"."[..], root),
-            (&b".."[..], root),
-            (&b"lost+found"[..], LOST_AND_FOUND),
+            (&b"."[..], root, FileType::Directory),
+            (&b".."[..], root, FileType::Directory),
+            (&b"lost+found"[..], LOST_AND_FOUND, FileType::Directory),
         ];
         self.directory(root, inode, 1, goal, &names, false)
     }
@@ -81,7 +82,10 @@ impl Build<'_> {
         let (root, directory) = (InodeNumber::ROOT, FileType::Directory.mode_bits());
         let mut count = lost_and_found_blocks(self.geo.block_bytes);
         let mut inode = self.inode(directory | 0o700, 2);
-        let names = [(&b"."[..], LOST_AND_FOUND), (&b".."[..], root)];
+        let names = [
+            (&b"."[..], LOST_AND_FOUND, FileType::Directory),
+            (&b".."[..], root, FileType::Directory),
+        ];
         if self.is_inline() {
             // As a directory that began inline and grew out of its inode: it has one block less, and an area
             // of attributes that is empty.
@@ -118,34 +122,19 @@ impl Build<'_> {
         mut inode: InodeImage,
         count: u64,
         goal: u64,
-        names: &[(&[u8], InodeNumber)],
+        names: &[(&[u8], InodeNumber, FileType)],
         free_after: bool,
     ) -> Result<()> {
         let runs = self.map(ino, &mut inode, count, goal)?;
         let format = DirFormat::new(&self.geo);
-        let file_type = match format.filetype {
-            true => FileType::Directory.dir_code(),
-            false => 0,
-        };
-        let entries: Vec<_> = names
-            .iter()
-            .map(|&(name, inode)| DirEntry {
-                offset: 0,
-                rec_len: 0,
-                inode,
-                name,
-                file_type,
-            })
-            .collect();
         let seed = self.geo.inode_seed(ino, 0);
         for (at, block) in runs.into_iter().flatten().enumerate() {
             let mut content = vec![0; self.geo.block_bytes as usize];
             match at {
                 0 => {
-                    let fits = dir::fill(&mut content, &format, &entries);
-                    debug_assert!(fits, "three names fit a block");
+                    fill(&mut content, &format, names, seed);
                     if free_after {
-                        free_behind(&mut content, &format, entries.len());
+                        free_behind(&mut content, &format, names.len());
                     }
                 }
                 _ => dir::init(&mut content, &format),
@@ -176,28 +165,9 @@ impl Build<'_> {
         let size = (pointers * pointers + pointers + u64::from(indirect::DIRECT))
             * u64::from(self.geo.block_bytes);
         inode.base_mut().set_size_bytes(size);
-        let backups: Vec<u64> = self
-            .geo
-            .superblock_groups()
-            .skip(1)
-            .map(|group| self.geo.group_first_block(group).0)
-            .collect();
-        let reserved = u32::from(self.geo.reserved_gdt_blocks);
-        let mut top = vec![0; self.geo.block_bytes as usize];
-        let primary = self.geo.desc_block(0).0;
-        for index in self.geo.desc_blocks..self.geo.desc_blocks + reserved {
-            let place = primary + u64::from(index);
-            let mut block = vec![0; self.geo.block_bytes as usize];
-            for (at, backup) in (0..).zip(&backups) {
-                let counterpart = backup + 1 + u64::from(index);
-                indirect::set_pointer(&mut block, at, counterpart as u32);
-            }
-            indirect::set_pointer(&mut top, (u64::from(index) % pointers) as u32, place as u32);
-            self.content.insert(place, block);
-        }
-        self.content.insert(double, top);
-        let blocks = u64::from(reserved) * (backups.len() as u64 + 1) + 1;
-        self.set_blocks(&mut inode, blocks)?;
+        let (blocks, count) = reserved_blocks(&self.geo, double);
+        self.content.extend(blocks);
+        self.set_blocks(&mut inode, count)?;
         self.add(InodeNumber::RESIZE, inode);
         Ok(())
     }
@@ -265,6 +235,34 @@ impl Build<'_> {
         self.add(ino, inode);
         Ok(())
     }
+}
+
+/// The blocks of pointers of the resize inode, the double-indirect one at `double`, and how many blocks it
+/// has in all: reserved ones of descriptors, each with its counterparts in the backups.
+pub(crate) fn reserved_blocks(geo: &Geometry, double: u64) -> (Vec<(u64, Vec<u8>)>, u64) {
+    let backups: Vec<u64> = geo
+        .superblock_groups()
+        .skip(1)
+        .map(|group| geo.group_first_block(group).0)
+        .collect();
+    let reserved = u32::from(geo.reserved_gdt_blocks);
+    let pointers = geo.block_bytes / indirect::POINTER_BYTES;
+    let primary = geo.desc_block(0).0;
+    let zeros = vec![0; geo.block_bytes as usize];
+    let (mut blocks, mut top) = (Vec::new(), zeros.clone());
+    for index in geo.desc_blocks..geo.desc_blocks + reserved {
+        let place = primary + u64::from(index);
+        let mut block = zeros.clone();
+        for (at, backup) in (0..).zip(&backups) {
+            let counterpart = backup + 1 + u64::from(index);
+            indirect::set_pointer(&mut block, at, counterpart as u32);
+        }
+        indirect::set_pointer(&mut top, index % pointers, place as u32);
+        blocks.push((place, block));
+    }
+    blocks.push((double, top));
+    let count = u64::from(reserved) * (backups.len() as u64 + 1) + 1;
+    (blocks, count)
 }
 
 /// Blocks of lost+found.

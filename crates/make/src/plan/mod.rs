@@ -100,7 +100,8 @@ impl<'w> Plan<'w> {
         let sb = superblock::initial(&request, &numbers);
         let geo = Geometry::new(&sb)?;
         let mut space = Space::default();
-        let descs = place::place(&geo, &request, &mut space)?;
+        let packed = request.packed_meta_blocks;
+        let descs = place::place(&geo, 0, packed, request.stride, &mut space)?;
         let mut build = Build {
             geo,
             request: &request,
@@ -159,14 +160,7 @@ impl<'w> Plan<'w> {
 
     /// The block bitmap of a group.
     pub(crate) fn block_bitmap(&self, group: GroupNumber, bits: &mut [u8]) {
-        bits.fill(0);
-        let range = self.blocks_of(group);
-        for run in self.space.within(range.clone()) {
-            let (from, to) = (run.start - range.start, run.end - range.start);
-            bitmap::set_range(bits, from as u32..to as u32);
-        }
-        let end = bitmap::len_bits(bits);
-        bitmap::set_range(bits, self.geo.group_blocks(group)..end);
+        self.space.bitmap(&self.geo, group, bits);
     }
 
     /// The inode bitmap of a group.
@@ -181,11 +175,6 @@ impl<'w> Plan<'w> {
         let is_root = |ino: u32| self.tree.is_some() && ino == InodeNumber::ROOT.0;
         let own = (1..first).filter(move |ino| self.inodes.contains_key(ino) || is_root(*ino));
         own.chain(first..=self.last_inode)
-    }
-
-    fn blocks_of(&self, group: GroupNumber) -> Range<u64> {
-        let first = self.geo.group_first_block(group).0;
-        first..first + u64::from(self.geo.group_blocks(group))
     }
 
     /// The inodes of a group that are in use: the first ones.

@@ -13,56 +13,29 @@ use zerocopy::FromZeros;
 
 use super::space::Space;
 use crate::error::{Error, Result};
-use crate::request::Request;
 
-/// Places the metadata of all groups and adds it to `space`.
+/// Places the metadata of the groups from `first` on, and adds it to `space`. With `packed`, all of it is
+/// together.
 pub(crate) fn place(
     geo: &Geometry,
-    request: &Request,
-    space: &mut Space,
-) -> Result<Vec<GroupDesc>> {
-    for group in (0..geo.groups).map(GroupNumber) {
-        let first = geo.group_first_block(group).0;
-        // A boot block before the primary superblock belongs to no one.
-        space.add(first..first + u64::from(geo.fixed_blocks(group)));
-    }
-    let mut descs = vec![GroupDesc::new_zeroed(); geo.groups as usize];
-    let flex = flex_groups(geo, request);
-    place_groups(geo, 0, flex, request.stride, space, &mut descs)?;
-    Ok(descs)
-}
-
-/// Places the metadata of the groups from `first` on, which are added to a volume, and adds it to `space`.
-pub(crate) fn place_from(
-    geo: &Geometry,
     first: u32,
+    packed: bool,
     stride: u32,
     space: &mut Space,
 ) -> Result<Vec<GroupDesc>> {
     for group in (first..geo.groups).map(GroupNumber) {
         let start = geo.group_first_block(group).0;
+        // A boot block before the primary superblock belongs to no one.
         space.add(start..start + u64::from(geo.fixed_blocks(group)));
     }
     let flex = match geo.incompat.contains(Incompat::FLEX_BG) {
+        false => 1,
+        true if packed => geo.groups,
         true => 1u32
             .checked_shl(geo.log_groups_per_flex)
             .unwrap_or(geo.groups),
-        false => 1,
     };
     let mut descs = vec![GroupDesc::new_zeroed(); (geo.groups - first) as usize];
-    place_groups(geo, first, flex, stride, space, &mut descs)?;
-    Ok(descs)
-}
-
-/// Places the metadata of the groups from `first` on, whose descriptors are `descs`.
-fn place_groups(
-    geo: &Geometry,
-    first: u32,
-    flex: u32,
-    stride: u32,
-    space: &mut Space,
-    descs: &mut [GroupDesc],
-) -> Result<()> {
     let mut at = first;
     while at < geo.groups {
         let count = (flex - at % flex).min(geo.groups - at);
@@ -73,19 +46,7 @@ fn place_groups(
         }
         at += count;
     }
-    Ok(())
-}
-
-/// Groups whose metadata is together.
-fn flex_groups(geo: &Geometry, request: &Request) -> u32 {
-    if !geo.incompat.contains(Incompat::FLEX_BG) {
-        1
-    } else if request.packed_meta_blocks {
-        geo.groups
-    } else {
-        1u32.checked_shl(geo.log_groups_per_flex)
-            .unwrap_or(geo.groups)
-    }
+    Ok(descs)
 }
 
 /// Places the metadata of a flex group from `first` on. It has `flex` groups, unless the volume ends in it or

@@ -9,14 +9,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use throughline_extfmt::extent::{Extent, NodeMut};
 use throughline_extfmt::features::{Compat, RoCompat};
 use throughline_extfmt::inode::InodeFlags;
 use throughline_extfmt::quota::{
     self as format, DiskEntry, LEAF_ENTRIES, LEVELS, LeafHeader, QUOTA_BLOCK_BYTES, QuotaHeader,
     QuotaKind, ROOT_BLOCK,
 };
-use throughline_extfmt::{FileBlock, FsBlock, InodeImage, InodeNumber, indirect};
+use throughline_extfmt::{InodeImage, InodeNumber, indirect};
 use zerocopy::FromZeros;
 
 use super::build::Build;
@@ -180,7 +179,11 @@ impl Build<'_> {
                 self.set_blocks(&mut inode, count)?;
                 let blocks = with_root_behind(&run);
                 match self.has_extents() {
-                    true => map_extents(&mut inode, &blocks)?,
+                    true => {
+                        let runs = blocks.chunk_by(|one, next| one + 1 == *next);
+                        let runs = runs.map(|run| run[0]..run[0] + run.len() as u64);
+                        self.write_tree(ino, &mut inode, runs)?;
+                    }
                     false => map_pointers(&mut inode, &blocks)?,
                 }
                 blocks
@@ -204,26 +207,6 @@ fn with_root_behind(run: &Range<u64>) -> Vec<u64> {
         part.rotate_right(1);
     }
     blocks
-}
-
-/// Maps blocks that an inode's own extents hold.
-fn map_extents(inode: &mut InodeImage, blocks: &[u64]) -> Result<()> {
-    inode.base_mut().set_flags(InodeFlags::EXTENTS);
-    let mut node = NodeMut::init(inode.base_mut().i_block_mut(), 0)?;
-    let runs = blocks.chunk_by(|one, next| one + 1 == *next);
-    let mut block = 0;
-    for (at, run) in runs.enumerate() {
-        let extent = Extent {
-            block: FileBlock(block),
-            len: run.len() as u32,
-            start: FsBlock(run[0]),
-            unwritten: false,
-        };
-        block += extent.len;
-        let fits = node.insert_extent(at, extent);
-        debug_assert!(fits, "an inode holds four extents");
-    }
-    Ok(())
 }
 
 /// Maps blocks that an inode points to directly.

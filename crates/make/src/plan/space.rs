@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use throughline_extfmt::{Geometry, GroupNumber, bitmap};
+
 /// A set of blocks, as disjoint runs that do not touch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Space {
@@ -50,6 +52,23 @@ impl Space {
     /// The number of blocks of the set in `range`.
     pub(crate) fn count(&self, range: Range<u64>) -> u64 {
         self.within(range).map(|run| run.end - run.start).sum()
+    }
+
+    /// The number of blocks of the set in a group.
+    pub(crate) fn used(&self, geo: &Geometry, group: GroupNumber) -> u64 {
+        let first = geo.group_first_block(group).0;
+        self.count(first..first + u64::from(geo.group_blocks(group)))
+    }
+
+    /// Makes the block bitmap of a group.
+    pub(crate) fn bitmap(&self, geo: &Geometry, group: GroupNumber, bits: &mut [u8]) {
+        bits.fill(0);
+        let (first, len) = (geo.group_first_block(group).0, geo.group_blocks(group));
+        for run in self.within(first..first + u64::from(len)) {
+            bitmap::set_range(bits, (run.start - first) as u32..(run.end - first) as u32);
+        }
+        let end = bitmap::len_bits(bits);
+        bitmap::set_range(bits, len..end);
     }
 
     /// The end of the run that holds a block.

@@ -3,7 +3,7 @@
 use throughline_extfmt::checksum::{CRC32C_INIT, crc32c};
 use throughline_extfmt::features::{Compat, Incompat, RoCompat};
 use throughline_extfmt::quota::QuotaKind;
-use throughline_extfmt::superblock::{CHECKSUM_CRC32C, Flags, MAGIC, OnError, REV_DYNAMIC, State};
+use throughline_extfmt::superblock::{CHECKSUM_CRC32C, Flags, MAGIC, REV_DYNAMIC, State};
 use throughline_extfmt::{InodeNumber, Superblock};
 use zerocopy::FromZeros;
 
@@ -103,11 +103,7 @@ pub(crate) fn of_journal_device(request: &Request) -> Superblock {
 fn settings(sb: &mut Superblock, request: &Request) {
     sb.s_max_mnt_count.set(u16::MAX);
     sb.set_state(State::VALID);
-    sb.s_errors.set(match request.on_error {
-        OnError::Continue => 1,
-        OnError::RemountRo => 2,
-        OnError::Panic => 3,
-    });
+    sb.s_errors.set(request.on_error as u16);
     sb.s_creator_os.set(request.creator_os);
     if request.periodic_check {
         sb.s_checkinterval.set(CHECK_INTERVAL_S);

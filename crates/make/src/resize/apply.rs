@@ -13,6 +13,7 @@ use super::table::{Table, is_uninit, sum_block_bitmap};
 use super::{Resized, shape, superblock};
 use crate::error::{Error, Result};
 use crate::pack::verity;
+use crate::write::backup;
 use crate::writer::{Writer, read_bytes};
 
 /// Grows the volume on `disk`, which is not in use and has been recovered, to `blocks` blocks, or a little
@@ -360,13 +361,7 @@ impl<'d> Finish<'d> {
             let Some(at) = geo.superblock_block(group).filter(|at| wanted(at.0)) else {
                 continue;
             };
-            let mut copy = self.ended;
-            copy.s_block_group_nr.set(group.0 as u16);
-            // A copy does not know whether the volume is clean.
-            copy.set_state(State::empty());
-            copy.update_checksum();
-            let mut block = copy.as_bytes().to_vec();
-            block.resize(geo.block_bytes as usize, 0);
+            let block = backup(&self.ended, group, geo.block_bytes as usize);
             out.put(self.bytes_at(at), &block)?;
         }
         for index in 0..geo.desc_blocks {

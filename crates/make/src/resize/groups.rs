@@ -2,11 +2,11 @@
 //! end of the volume.
 
 use throughline_extfmt::group_desc::GroupFlags;
-use throughline_extfmt::{Geometry, GroupDesc, GroupNumber, bitmap};
+use throughline_extfmt::{Geometry, GroupDesc, GroupNumber};
 
 use super::table::{Table, is_uninit, sum_block_bitmap};
 use crate::error::Result;
-use crate::plan::place::{own_blocks, place_from};
+use crate::plan::place::{own_blocks, place};
 use crate::plan::space::Space;
 
 /// The groups that a volume gets.
@@ -31,7 +31,7 @@ impl<'g> NewGroups<'g> {
     ) -> Result<NewGroups<'g>> {
         let mut space = Space::default();
         space.add(0..geo.group_first_block(GroupNumber(first)).0);
-        let descs = place_from(geo, first, stride, &mut space)?;
+        let descs = place(geo, first, false, stride, &mut space)?;
         let new = NewGroups { geo, first, space };
         for (group, mut desc) in (first..).map(GroupNumber).zip(descs) {
             new.count(group, is_zero, &mut desc);
@@ -48,7 +48,7 @@ impl<'g> NewGroups<'g> {
     /// Sets the counts, flags and checksums of a new group.
     fn count(&self, group: GroupNumber, is_zero: bool, desc: &mut GroupDesc) {
         let geo = self.geo;
-        let used = self.used(group);
+        let used = self.space.used(geo, group);
         desc.set_free_blocks(geo.group_blocks(group) - used as u32);
         desc.set_free_inodes(geo.inodes_per_group);
         let mut flags = GroupFlags::empty();
@@ -68,22 +68,9 @@ impl<'g> NewGroups<'g> {
         }
     }
 
-    fn used(&self, group: GroupNumber) -> u64 {
-        let first = self.geo.group_first_block(group).0;
-        self.space
-            .count(first..first + u64::from(self.geo.group_blocks(group)))
-    }
-
     /// The bitmap of the blocks of a new group.
     pub(super) fn block_bitmap(&self, group: GroupNumber, bits: &mut [u8]) {
-        bits.fill(0);
-        let first = self.geo.group_first_block(group).0;
-        let len = self.geo.group_blocks(group);
-        for run in self.space.within(first..first + u64::from(len)) {
-            bitmap::set_range(bits, (run.start - first) as u32..(run.end - first) as u32);
-        }
-        let end = bitmap::len_bits(bits);
-        bitmap::set_range(bits, len..end);
+        self.space.bitmap(self.geo, group, bits);
     }
 
     /// The blocks that the metadata of the new groups takes.

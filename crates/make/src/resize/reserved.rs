@@ -6,10 +6,11 @@ use std::ops::Range;
 use throughline_block::Disk;
 use throughline_extfmt::features::Compat;
 use throughline_extfmt::group_desc;
-use throughline_extfmt::{FsBlock, Geometry, GroupNumber, InodeImage, InodeNumber, indirect};
+use throughline_extfmt::{FsBlock, Geometry, GroupNumber, InodeImage, InodeNumber};
 
 use super::table::Table;
 use crate::error::{Error, Result};
+use crate::plan::files::reserved_blocks;
 use crate::writer::{Writer, read_bytes};
 
 /// The pointer to the double-indirect block, in the inode.
@@ -78,32 +79,11 @@ impl ResizeInode {
     /// Of the device.
     pub(super) fn blocks(mut self, disk: &Disk, geo: &Geometry) -> Result<Vec<(u64, Vec<u8>)>> {
         let bytes = u64::from(geo.block_bytes);
-        let mut blocks = Vec::new();
         if !geo.compat.contains(Compat::RESIZE_INODE) {
-            return Ok(blocks);
+            return Ok(Vec::new());
         }
-        let backups: Vec<u64> = geo
-            .superblock_groups()
-            .skip(1)
-            .map(|group| geo.group_first_block(group).0)
-            .collect();
-        let reserved = u32::from(geo.reserved_gdt_blocks);
-        let pointers = u64::from(geo.block_bytes / indirect::POINTER_BYTES);
-        let primary = geo.desc_block(0).0;
-        let mut top = vec![0; geo.block_bytes as usize];
-        for index in geo.desc_blocks..geo.desc_blocks + reserved {
-            let place = primary + u64::from(index);
-            let mut block = vec![0; geo.block_bytes as usize];
-            for (at, backup) in (0..).zip(&backups) {
-                let counterpart = backup + 1 + u64::from(index);
-                indirect::set_pointer(&mut block, at, counterpart as u32);
-            }
-            let at = (u64::from(index) % pointers) as u32;
-            indirect::set_pointer(&mut top, at, place as u32);
-            blocks.push((place * bytes, block));
-        }
-        blocks.push((self.double * bytes, top));
-        let count = u64::from(reserved) * (backups.len() as u64 + 1) + 1;
+        let (mut blocks, count) = reserved_blocks(geo, self.double);
+        blocks.iter_mut().for_each(|(at, _)| *at *= bytes);
         let sectors = count << (geo.block_log - 9);
         if !self.inode.base_mut().set_blocks_512(geo, sectors) {
             return Err(Error::invalid("too many reserved descriptor blocks"));

@@ -65,17 +65,7 @@ fn check_limits(old: &Geometry, blocks: u64) -> Result<()> {
 
 /// The superblock for exactly `blocks` blocks.
 fn with_blocks(sb: &Superblock, old: &Geometry, blocks: u64) -> Result<Superblock> {
-    let mut new = *sb;
-    let groups = (blocks - old.first_data_block.0).div_ceil(u64::from(old.blocks_per_group));
-    let groups =
-        u32::try_from(groups).map_err(|_| Error::invalid("more than 2^32 block groups"))?;
-    set_blocks(&mut new, blocks);
-    new.s_inodes_count.set(groups * old.inodes_per_group);
-    let reserved = u128::from(sb.r_blocks_count()) * u128::from(blocks) / u128::from(old.blocks);
-    new.s_r_blocks_count_lo.set(reserved as u32);
-    if old.incompat.contains(Incompat::BIT64) {
-        new.s_r_blocks_count_hi.set((reserved >> 32) as u32);
-    }
+    let (mut new, groups) = counted(sb, old, blocks)?;
     set_descriptors(&mut new, old, groups)?;
     if old.compat.contains(Compat::SPARSE_SUPER2) {
         new.s_backup_bgs = backups(old, groups).map(Into::into);
@@ -83,11 +73,21 @@ fn with_blocks(sb: &Superblock, old: &Geometry, blocks: u64) -> Result<Superbloc
     Ok(new)
 }
 
-fn set_blocks(sb: &mut Superblock, blocks: u64) {
-    sb.s_blocks_count_lo.set(blocks as u32);
-    if sb.incompat().contains(Incompat::BIT64) {
-        sb.s_blocks_count_hi.set((blocks >> 32) as u32);
+/// The superblock with the counts that follow from `blocks` blocks, and the number of groups.
+fn counted(sb: &Superblock, old: &Geometry, blocks: u64) -> Result<(Superblock, u32)> {
+    let mut new = *sb;
+    let groups = (blocks - old.first_data_block.0).div_ceil(u64::from(old.blocks_per_group));
+    let groups =
+        u32::try_from(groups).map_err(|_| Error::invalid("more than 2^32 block groups"))?;
+    new.s_inodes_count.set(groups * old.inodes_per_group);
+    let reserved = u128::from(sb.r_blocks_count()) * u128::from(blocks) / u128::from(old.blocks);
+    new.s_blocks_count_lo.set(blocks as u32);
+    new.s_r_blocks_count_lo.set(reserved as u32);
+    if old.incompat.contains(Incompat::BIT64) {
+        new.s_blocks_count_hi.set((blocks >> 32) as u32);
+        new.s_r_blocks_count_hi.set((reserved >> 32) as u32);
     }
+    Ok((new, groups))
 }
 
 /// Where the descriptors of `groups` groups are: in the blocks that are in use, then in reserved ones. If
@@ -154,15 +154,7 @@ pub(super) fn shrunk(
 }
 
 fn with_fewer_blocks(sb: &Superblock, old: &Geometry, blocks: u64) -> Result<Superblock> {
-    let mut new = *sb;
-    let groups = (blocks - old.first_data_block.0).div_ceil(u64::from(old.blocks_per_group)) as u32;
-    set_blocks(&mut new, blocks);
-    new.s_inodes_count.set(groups * old.inodes_per_group);
-    let reserved = u128::from(sb.r_blocks_count()) * u128::from(blocks) / u128::from(old.blocks);
-    new.s_r_blocks_count_lo.set(reserved as u32);
-    if old.incompat.contains(Incompat::BIT64) {
-        new.s_r_blocks_count_hi.set((reserved >> 32) as u32);
-    }
+    let (mut new, groups) = counted(sb, old, blocks)?;
     let needed = groups.div_ceil(old.descs_per_block());
     if let Some(first) = old.first_meta_bg {
         new.s_first_meta_bg.set(first.min(needed));

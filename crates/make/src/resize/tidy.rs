@@ -3,13 +3,13 @@
 
 use throughline_block::Disk;
 use throughline_extfmt::features::Compat;
-use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, State};
+use throughline_extfmt::superblock::SUPERBLOCK_BYTES;
 use throughline_extfmt::{FsBlock, Geometry, Superblock};
-use zerocopy::IntoBytes;
 
 use super::reserved::ResizeInode;
 use super::superblock;
 use crate::error::Result;
+use crate::write::backup;
 use crate::writer::{Writer, read_bytes};
 
 /// Makes copies and resize inode agree with the superblock of a volume that is closed.
@@ -29,7 +29,7 @@ pub fn tidy(disk: &Disk) -> Result<()> {
         if found.is_ok_and(|found| has_size_of(&found, &sb)) {
             continue;
         }
-        out.put(at, copy(&sb, group.0).as_bytes())?;
+        out.put(at, &backup(&sb, group, SUPERBLOCK_BYTES))?;
     }
     if geo.compat.contains(Compat::RESIZE_INODE)
         && let Some(inode) = ResizeInode::read(disk, &geo)?
@@ -49,22 +49,7 @@ pub fn first_copy(sb: &Superblock) -> Result<Option<(FsBlock, Vec<u8>)>> {
     let geo = Geometry::new(sb)?;
     let group = geo.superblock_groups().nth(1);
     let found = group.and_then(|group| Some((group, geo.superblock_block(group)?)));
-    Ok(found.map(|(group, at)| {
-        let mut block = copy(sb, group.0).as_bytes().to_vec();
-        block.resize(geo.block_bytes as usize, 0);
-        (at, block)
-    }))
-}
-
-fn copy(sb: &Superblock, group: u32) -> Superblock {
-    let mut copy = *sb;
-    copy.s_block_group_nr.set(group as u16);
-    // A copy does not know whether the volume is clean.
-    copy.set_state(State::empty());
-    let incompat = copy.incompat() - throughline_extfmt::features::Incompat::RECOVER;
-    copy.s_feature_incompat.set(incompat.bits());
-    copy.update_checksum();
-    copy
+    Ok(found.map(|(group, at)| (at, backup(sb, group, geo.block_bytes as usize))))
 }
 
 fn has_size_of(found: &Superblock, sb: &Superblock) -> bool {

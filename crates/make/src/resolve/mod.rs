@@ -226,7 +226,9 @@ impl<'o> Resolver<'o> {
 
     fn request(mut self) -> Result<(Request, Manner)> {
         let options = self.options;
-        self.extended = self.extended.merged(&options.extended);
+        for words in &options.extended.words {
+            self.extended.read(words)?;
+        }
         let features = self.features()?;
         let revision_0 = self.revision_0()?;
         let inode_bytes = self.inode_bytes(revision_0)?;

@@ -243,14 +243,12 @@ impl Resolver<'_> {
 /// # Errors
 /// Another name.
 pub fn parse_on_error(name: &str) -> Result<OnError> {
-    match name {
-        "continue" => Ok(OnError::Continue),
-        "remount-ro" => Ok(OnError::RemountRo),
-        "panic" => Ok(OnError::Panic),
-        _ => Err(Error::invalid(format!(
+    let known = OnError::NAMES.iter().find(|(_, known)| *known == name);
+    known.map(|(found, _)| *found).ok_or_else(|| {
+        Error::invalid(format!(
             "behaviour on errors {name} (-e): continue, remount-ro or panic is allowed"
-        ))),
-    }
+        ))
+    })
 }
 
 /// The number of an operating system.

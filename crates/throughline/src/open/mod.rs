@@ -41,10 +41,10 @@ pub use volume::VolumeOptions;
 /// changed.close()
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     engine: EngineChoice,
-    direct: bool,
+    not_direct: bool,
     write: bool,
     pub(crate) offset_bytes: u64,
     /// How long its place is: a partition. `None`: to the end of the device.
@@ -55,7 +55,7 @@ pub struct OpenOptions {
     allow_unclean: bool,
     create: bool,
     truncate: bool,
-    buffered: bool,
+    unbuffered: bool,
     cache_bytes: Option<u64>,
     dirty_limits: DirtyLimits,
     readahead_max_bytes: Option<u64>,
@@ -76,37 +76,10 @@ impl fmt::Debug for Attached {
     }
 }
 
-impl Default for OpenOptions {
-    fn default() -> OpenOptions {
-        OpenOptions::new()
-    }
-}
-
 impl OpenOptions {
     /// The default options, as described for the type.
     pub fn new() -> OpenOptions {
-        OpenOptions {
-            engine: EngineChoice::Auto,
-            direct: true,
-            write: false,
-            offset_bytes: 0,
-            len_bytes: None,
-            partition: None,
-            image: ImageOptions::new(),
-            bio_target_bytes: None,
-            allow_unclean: false,
-            create: false,
-            truncate: false,
-            buffered: true,
-            cache_bytes: None,
-            dirty_limits: DirtyLimits::default(),
-            readahead_max_bytes: None,
-            no_replay: false,
-            beside_writer: false,
-            held_by_mount: false,
-            listener: None,
-            volume: VolumeOptions::new(),
-        }
+        OpenOptions::default()
     }
 
     /// The engine that drives the device.
@@ -117,7 +90,7 @@ impl OpenOptions {
 
     /// Bypasses the host's page cache if the file allows it (the default).
     pub fn direct(&mut self, direct: bool) -> &mut Self {
-        self.direct = direct;
+        self.not_direct = !direct;
         self
     }
 
@@ -197,7 +170,7 @@ impl OpenOptions {
         self
     }
 
-    /// See [`OpenForMount`](crate::internal::OpenForMount).
+    /// See [`OpenImages`](crate::internal::OpenImages).
     pub(crate) fn held_by_mount(&mut self, held: bool) -> &mut Self {
         self.held_by_mount = held;
         self
@@ -208,7 +181,7 @@ impl OpenOptions {
     /// [`FileOptions`](crate::FileOptions); `reopen` makes a handle of the other kind.
     /// [`OpenOptions::direct`] controls the use of the *host's* page cache.
     pub fn buffered(&mut self, buffered: bool) -> &mut Self {
-        self.buffered = buffered;
+        self.unbuffered = !buffered;
         self
     }
 

@@ -134,7 +134,7 @@ impl OpenOptions {
                 .open(path);
             device.map_err(|source| not_opened(path, source))
         };
-        let mut device = open(self.direct)?;
+        let mut device = open(!self.not_direct)?;
         if is_coarse_file(device.info()) {
             drop(device); // and its lock
             device = open(false)?;
@@ -201,7 +201,7 @@ impl OpenOptions {
     }
 
     fn mode(&self) -> Mode {
-        FileOptions::new().direct(!self.buffered).mode()
+        FileOptions::new().direct(self.unbuffered).mode()
     }
 
     fn cache_options(&self) -> CacheOptions {
@@ -240,7 +240,7 @@ impl OpenOptions {
                 .open(path)
                 .map_err(failed)
         };
-        let mut device = open(self.direct)?;
+        let mut device = open(!self.not_direct)?;
         let unit = u64::from(device.info().limits.logical_block_bytes);
         let edges = [self.offset_bytes, self.len_bytes.unwrap_or(0)];
         let is_aligned = edges.iter().all(|edge| edge.is_multiple_of(unit));
@@ -273,7 +273,7 @@ fn open(options: &OpenOptions, path: &Path) -> Result<Volume> {
     let _held = held.map_err(|source| not_opened(path, source))?;
     let mut located = located(options, path)?;
     let disk = located.disk(path)?;
-    let through_cache = options.direct && is_coarse_file(disk.info());
+    let through_cache = !options.not_direct && is_coarse_file(disk.info());
     match located.open_on(disk) {
         // Its blocks may be smaller than the unit of direct I/O on the host's file system.
         Err(Error::Unsupported(_)) if through_cache => {
@@ -302,10 +302,9 @@ fn failed_device(source: io::Error) -> Error {
 
 /// The lock on a file that is opened so.
 fn lock(write: bool, beside_writer: bool) -> LockMode {
-    match (write, beside_writer) {
-        (false, true) => LockMode::None,
-        (false, false) => LockMode::Shared,
-        (true, _) => LockMode::Exclusive,
+    match beside_writer && !write {
+        true => LockMode::None,
+        false => LockMode::of(write),
     }
 }
 

@@ -1,13 +1,23 @@
 //! Operations on the attributes of one inode.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
-use throughline_ext::{InodeFlags, XattrMode};
+use throughline_ext::{Fs, Inode, InodeFlags, XattrMode};
 
 use super::Outcome;
 use crate::metadata::Attributes;
 use crate::node::Node;
 #[cfg(doc)]
 use crate::xattrs::Xattrs;
+
+/// Changes one node.
+fn on<T>(
+    node: &Node,
+    change: impl FnOnce(&Fs, &Arc<Inode>) -> throughline_ext::Result<T>,
+) -> Outcome<T> {
+    Outcome::of(&[node], |_| Ok(change(node.fs(), node.inode())?))
+}
 
 /// Sets attributes.
 ///
@@ -26,7 +36,7 @@ pub fn set_attributes(node: &Node, attributes: &Attributes) -> Outcome<()> {
 /// # Errors
 /// As [`Node::set_flags`].
 pub fn set_flags(node: &Node, flags: InodeFlags) -> Outcome<()> {
-    Outcome::of(&[node], |_| Ok(node.fs().set_flags(node.inode(), flags)?))
+    on(node, |fs, inode| fs.set_flags(inode, flags))
 }
 
 /// Sets the inode's project.
@@ -36,9 +46,7 @@ pub fn set_flags(node: &Node, flags: InodeFlags) -> Outcome<()> {
 /// # Errors
 /// As [`Node::set_project`].
 pub fn set_project(node: &Node, project: u32) -> Outcome<()> {
-    Outcome::of(&[node], |_| {
-        Ok(node.fs().set_project(node.inode(), project)?)
-    })
+    on(node, |fs, inode| fs.set_project(inode, project))
 }
 
 /// Sets the inode's generation.
@@ -48,9 +56,7 @@ pub fn set_project(node: &Node, project: u32) -> Outcome<()> {
 /// # Errors
 /// As [`Node::set_version`].
 pub fn set_version(node: &Node, version: u32) -> Outcome<()> {
-    Outcome::of(&[node], |_| {
-        Ok(node.fs().set_generation(node.inode(), version)?)
-    })
+    on(node, |fs, inode| fs.set_generation(inode, version))
 }
 
 /// Sets an extended attribute.
@@ -60,9 +66,7 @@ pub fn set_version(node: &Node, version: u32) -> Outcome<()> {
 /// # Errors
 /// As [`Xattrs::set_with`].
 pub fn set_xattr(node: &Node, name: &[u8], value: &[u8], mode: XattrMode) -> Outcome<()> {
-    Outcome::of(&[node], |_| {
-        Ok(node.fs().set_xattr(node.inode(), name, value, mode)?)
-    })
+    on(node, |fs, inode| fs.set_xattr(inode, name, value, mode))
 }
 
 /// Sets an ACL for a caller outside the inode's group without the right to act as a member: setting an access
@@ -73,10 +77,8 @@ pub fn set_xattr(node: &Node, name: &[u8], value: &[u8], mode: XattrMode) -> Out
 /// # Errors
 /// As [`set_xattr`]; [`Reason::Invalid`](crate::Reason::Invalid) for any other attribute.
 pub fn set_acl_clearing_setgid(node: &Node, name: &[u8], value: &[u8]) -> Outcome<()> {
-    Outcome::of(&[node], |_| {
-        Ok(node
-            .fs()
-            .set_acl_clearing_setgid(node.inode(), name, value)?)
+    on(node, |fs, inode| {
+        fs.set_acl_clearing_setgid(inode, name, value)
     })
 }
 
@@ -87,9 +89,7 @@ pub fn set_acl_clearing_setgid(node: &Node, name: &[u8], value: &[u8]) -> Outcom
 /// # Errors
 /// As [`Xattrs::remove`].
 pub fn remove_xattr(node: &Node, name: &[u8]) -> Outcome<()> {
-    Outcome::of(&[node], |_| {
-        Ok(node.fs().remove_xattr(node.inode(), name)?)
-    })
+    on(node, |fs, inode| fs.remove_xattr(inode, name))
 }
 
 /// Removes a file's capabilities (`security.capability`): before a change of its data, whoever makes it.
@@ -106,7 +106,7 @@ pub fn drop_capability(node: &Node) -> Outcome<bool> {
             changed: SmallVec::new(),
         };
     }
-    Outcome::of(&[node], |_| Ok(node.fs().drop_capability(node.inode())?))
+    on(node, |fs, inode| fs.drop_capability(inode))
 }
 
 /// Removes a file's capabilities, and clears the set-user-ID and set-group-ID bits. Returns whether the mode
@@ -117,7 +117,5 @@ pub fn drop_capability(node: &Node) -> Outcome<bool> {
 /// # Errors
 /// As [`Node::drop_privileges`].
 pub fn drop_privileges(node: &Node, is_outsider: impl FnOnce(u32) -> bool) -> Outcome<bool> {
-    Outcome::of(&[node], |_| {
-        Ok(node.fs().drop_privileges(node.inode(), is_outsider)?)
-    })
+    on(node, |fs, inode| fs.drop_privileges(inode, is_outsider))
 }

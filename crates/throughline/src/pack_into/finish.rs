@@ -1,7 +1,7 @@
 //! Metadata, when all names and data are there: what follows would change it again.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use throughline_archive::{self as archive, Kind, NodeId, Time};
 
@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::metadata::Attributes;
 use crate::node::Node;
 use crate::read_tree::at;
+use crate::time::from_epoch;
 
 /// Attributes that are access control lists.
 const ACLS: &[u8] = b"system.posix_acl_";
@@ -83,13 +84,7 @@ impl Apply<'_> {
 
     /// A time of the tree, at most the latest that is allowed.
     fn time(&self, time: Time) -> SystemTime {
-        let whole = Duration::from_secs(time.seconds.unsigned_abs());
-        let second = match time.seconds < 0 {
-            true => UNIX_EPOCH.checked_sub(whole),
-            false => UNIX_EPOCH.checked_add(whole),
-        };
-        let nanoseconds = Duration::from_nanos(time.nanoseconds.into());
-        let time = second.and_then(|second| second.checked_add(nanoseconds));
+        let time = from_epoch(time.seconds, time.nanoseconds);
         let time = time.unwrap_or(UNIX_EPOCH);
         self.into.latest.map_or(time, |latest| time.min(latest))
     }

@@ -52,6 +52,16 @@ pub struct ResizeReport {
     pub completed: bool,
 }
 
+impl ResizeReport {
+    fn planned(size: Resized) -> ResizeReport {
+        ResizeReport {
+            size,
+            recovery: Recovery::default(),
+            completed: false,
+        }
+    }
+}
+
 /// Why the size of a volume was not changed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -141,7 +151,7 @@ impl OpenOptions {
             return completed(&found, &disk, size);
         }
         let options = &options;
-        let as_found = options.clone().no_replay(true).open_on(Arc::clone(&disk))?;
+        let as_found = as_found(options, &disk)?;
         let needed = as_found.fs().needs_recovery();
         if !needed {
             check(&as_found)?;
@@ -162,11 +172,7 @@ impl OpenOptions {
             resize::refuse_hash_tree(&disk, volume.fs().geometry())?;
             let planned = shrink::plan(&volume, blocks)?;
             volume.close()?;
-            return Ok(ResizeReport {
-                size: planned.size,
-                recovery: Recovery::default(),
-                completed: false,
-            });
+            return Ok(ResizeReport::planned(planned.size));
         }
         volume.close()?;
         let blocks = blocks.unwrap_or(before);
@@ -175,11 +181,7 @@ impl OpenOptions {
             true => resize::grown(&superblock, blocks)?,
             false => resize::check(&disk, blocks)?,
         };
-        Ok(ResizeReport {
-            size,
-            recovery: Recovery::default(),
-            completed: false,
-        })
+        Ok(ResizeReport::planned(size))
     }
 }
 
@@ -258,9 +260,8 @@ fn completed(
         }
     };
     Ok(ResizeReport {
-        size,
-        recovery: Recovery::default(),
         completed: true,
+        ..ResizeReport::planned(size)
     })
 }
 
@@ -303,11 +304,16 @@ fn to_plan(options: &OpenOptions, path: &Path) -> Result<(OpenOptions, Arc<Disk>
     Ok((options, disk))
 }
 
-/// Recovers the volume if that is needed, and checks it. One that needs no recovery is not changed.
-fn recover_first(options: &OpenOptions, disk: &Arc<Disk>) -> Result<Recovery, ResizeError> {
+/// Opens the volume for reading, without replaying its journal.
+fn as_found(options: &OpenOptions, disk: &Arc<Disk>) -> crate::Result<Volume> {
     let mut options = options.clone();
     options.write(false).no_replay(true);
-    let volume = options.open_on(Arc::clone(disk))?;
+    options.open_on(Arc::clone(disk))
+}
+
+/// Recovers the volume if that is needed, and checks it. One that needs no recovery is not changed.
+fn recover_first(options: &OpenOptions, disk: &Arc<Disk>) -> Result<Recovery, ResizeError> {
+    let volume = as_found(options, disk)?;
     let needed = volume.fs().needs_recovery();
     let checked = match needed {
         true => check_features(&volume),
@@ -318,6 +324,7 @@ fn recover_first(options: &OpenOptions, disk: &Arc<Disk>) -> Result<Recovery, Re
     if !needed {
         return Ok(Recovery::default());
     }
+    let mut options = options.clone();
     options.write(true).no_replay(false);
     let volume = options.open_on(Arc::clone(disk))?;
     let recovery = volume.recovery().clone();
@@ -372,9 +379,7 @@ fn shrink_on(
     blocks: Option<u64>,
     show: Show<'_>,
 ) -> Result<Option<Resized>, ResizeError> {
-    let mut to_read = options.clone();
-    to_read.write(false).no_replay(true);
-    let volume = to_read.open_on(Arc::clone(disk))?;
+    let volume = as_found(options, disk)?;
     resize::refuse_hash_tree(disk, volume.fs().geometry())?;
     let planned = shrink::plan(&volume, blocks)?;
     volume.close()?;

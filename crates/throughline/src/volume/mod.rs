@@ -25,7 +25,7 @@ use crate::call::traced;
 use crate::dir::Dir;
 use crate::error::{Error, Result};
 use crate::file::File;
-use crate::info::{self, IoCounts, JournalState, VolumeInfo};
+use crate::info::{self, JournalState, VolumeInfo};
 use crate::mode::Mode;
 use crate::node::Node;
 use crate::open::OpenOptions;
@@ -282,11 +282,6 @@ impl Volume {
     /// The settings that can be changed while the volume is open.
     pub fn tune(&self) -> Tuning<'_> {
         Tuning::of(self.fs())
-    }
-
-    /// The device's I/Os since the volume was opened.
-    pub fn io_counts(&self) -> IoCounts {
-        info::io_counts(self.fs())
     }
 
     /// Number of commits, and the journal writes they caused, since the volume was opened.

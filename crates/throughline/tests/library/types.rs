@@ -54,7 +54,6 @@ fn every_type_is_debug_send_and_sync() {
         Handle,
         ImageOptions,
         InodeFlags,
-        IoCounts,
         IoStatus,
         JournalCounts,
         JournalState,

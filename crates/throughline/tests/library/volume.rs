@@ -240,7 +240,7 @@ fn many_files_are_written_in_one_go() -> Result<()> {
             .map(|number| volume.create_new(format!("/{number}")))
             .collect::<Result<_>>()?;
         files[7].write_all_at(&vec![0xee; 10_000], 0)?;
-        let before = volume.io_counts().writes;
+        let before = volume.status().io.writes;
         let mut all: Vec<(&throughline::File, &[u8])> = files
             .iter()
             .zip(contents.iter().map(Vec::as_slice))
@@ -250,7 +250,7 @@ fn many_files_are_written_in_one_go() -> Result<()> {
         for done in volume.write_new(&all) {
             done?;
         }
-        let writes = volume.io_counts().writes - before;
+        let writes = volume.status().io.writes - before;
         assert!(
             writes < contents.len() as u64,
             "{writes} writes, {options:?}"

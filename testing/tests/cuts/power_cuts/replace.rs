@@ -363,7 +363,7 @@ fn play(
     let options = run::options_with(seed, VolumeOptions::new().dirty_age(age));
     let volume = external::open_power(&options, &device)?;
     if let Some(bug) = bug {
-        volume.engine().plant(bug);
+        volume.fs().plant(bug);
     }
     volume.create_dir_all("/r/tmp")?;
     volume.create_dir(MOVED)?;

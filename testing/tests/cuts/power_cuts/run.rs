@@ -85,7 +85,7 @@ pub fn play(
     let volume = external::open_power(&options(seed), &device);
     let volume = volume.map_err(|error| format!("opening: {error}"))?;
     if let Some(bug) = bug {
-        volume.engine().plant(bug);
+        volume.fs().plant(bug);
     }
     let (mut history, failed) = work(&volume, &device, recipe, (seed, start.first), scripts)?;
     if let Some(what) = failed {

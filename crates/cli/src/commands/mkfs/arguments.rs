@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 use throughline::internal::parse_on_error;
-use throughline::{MkfsError, MkfsOptions, VolumeSize};
-use throughline_face::command_line::JsonFlag;
-use uuid::Uuid;
+use throughline::{MkfsError, MkfsOptions, OnError, VolumeSize};
 
+use crate::commands::label::NewUuid;
 use crate::commands::pack::DiskArgs;
 use crate::output::note;
 use crate::problem::Failure;
@@ -21,7 +20,7 @@ pub(crate) struct VolumeArgs {
     fs_type: Option<String>,
     /// Block size in bytes; -SIZE: a minimum
     #[arg(short = 'b', value_name = "BYTES", allow_hyphen_values = true)]
-    block: Option<String>,
+    block: Option<i32>,
     /// Inode size in bytes
     #[arg(short = 'I', value_name = "BYTES")]
     inode_bytes: Option<u32>,
@@ -38,8 +37,8 @@ pub(crate) struct VolumeArgs {
     #[arg(short = 'L', value_name = "LABEL")]
     label: Option<String>,
     /// UUID: a UUID, random or clear
-    #[arg(short = 'U', value_name = "UUID")]
-    uuid: Option<String>,
+    #[arg(short = 'U', value_name = "UUID", value_parser = NewUuid::parse)]
+    uuid: Option<NewUuid>,
     /// Features to add or (^) leave out: extent,^resize_inode; none: start without any
     #[arg(short = 'O', value_name = "FEATURES", allow_hyphen_values = true)]
     features: Vec<String>,
@@ -62,8 +61,8 @@ pub(crate) struct VolumeArgs {
     #[arg(short = 'M', value_name = "DIR")]
     last_mounted: Option<String>,
     /// What the kernel does on damage: continue, remount-ro or panic
-    #[arg(short = 'e', value_name = "WHAT")]
-    on_error: Option<String>,
+    #[arg(short = 'e', value_name = "WHAT", value_parser = parse_on_error)]
+    on_error: Option<OnError>,
     /// Blocks per group
     #[arg(short = 'g', value_name = "BLOCKS")]
     blocks_per_group: Option<u32>,
@@ -125,8 +124,6 @@ pub(crate) struct MkfsArgs {
     /// Defaults and exit codes of mke2fs.
     #[arg(long, hide = true)]
     pub(crate) as_mke2fs: bool,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 impl MkfsArgs {
@@ -157,7 +154,7 @@ impl MkfsArgs {
     pub(crate) fn options(&self, offset: u64) -> Result<MkfsOptions, Failure> {
         self.refuse_missing()?;
         let mut options = MkfsOptions::new();
-        self.set_size(&mut options)?;
+        self.size()?.map(|size| options.size(size));
         if offset > 0 {
             options
                 .extended(&format!("offset={offset}"))
@@ -199,7 +196,7 @@ impl MkfsArgs {
         let Some(text) = &self.size else {
             return Ok(self.size_bytes.map(VolumeSize::Bytes));
         };
-        let in_blocks = self.volume.has_block_size();
+        let in_blocks = self.volume.block.is_some_and(|bytes| bytes >= 0);
         Ok(Some(match text.parse::<u64>() {
             Ok(blocks) if in_blocks => VolumeSize::Blocks(blocks),
             Ok(kib) => VolumeSize::Bytes(
@@ -209,27 +206,15 @@ impl MkfsArgs {
             Err(_) => VolumeSize::Bytes(parse_size(text).map_err(Failure::Usage)?),
         }))
     }
-
-    fn set_size(&self, options: &mut MkfsOptions) -> Result<(), Failure> {
-        let Some(size) = self.size()? else {
-            return Ok(());
-        };
-        options.size(size);
-        Ok(())
-    }
 }
 
 impl VolumeArgs {
-    /// Whether the block size is given, not only its least.
-    fn has_block_size(&self) -> bool {
-        self.block
-            .as_ref()
-            .is_some_and(|text| !text.starts_with('-'))
-    }
-
     /// Sets the options that are given.
     pub(crate) fn set(&self, options: &mut MkfsOptions, as_mke2fs: bool) -> Result<(), Failure> {
-        self.set_block_size(options)?;
+        self.block.map(|bytes| match bytes < 0 {
+            true => options.min_block_bytes(bytes.unsigned_abs()),
+            false => options.block_bytes(bytes.unsigned_abs()),
+        });
         for list in &self.features {
             options.features(list).map_err(usage)?;
         }
@@ -265,49 +250,9 @@ impl VolumeArgs {
         self.groups_per_flex
             .map(|groups| options.groups_per_flex(groups));
         self.revision.map(|revision| options.revision(revision));
-        if let Some(name) = &self.on_error {
-            options.on_error(parse_on_error(name).map_err(usage)?);
-        }
-        if let Some(uuid) = self.uuid()? {
-            options.uuid(uuid);
-        }
+        self.on_error.map(|on_error| options.on_error(on_error));
+        self.uuid.map(|uuid| options.uuid(uuid.bytes()));
         Ok(())
-    }
-
-    fn set_block_size(&self, options: &mut MkfsOptions) -> Result<(), Failure> {
-        if let Some(text) = &self.block {
-            let (is_least, digits) = match text.strip_prefix('-') {
-                Some(digits) => (true, digits),
-                None => (false, text.as_str()),
-            };
-            let bytes = digits.parse().map_err(|_| {
-                Failure::Usage(format!(
-                    "block size {} is not a number of bytes",
-                    quote(text)
-                ))
-            })?;
-            match is_least {
-                true => options.min_block_bytes(bytes),
-                false => options.block_bytes(bytes),
-            };
-        }
-        Ok(())
-    }
-
-    fn uuid(&self) -> Result<Option<[u8; 16]>, Failure> {
-        match self.uuid.as_deref() {
-            None => Ok(None),
-            // Not left open: 'pack' would derive it from the content.
-            Some("random") => Ok(Some(Uuid::new_v4().into_bytes())),
-            Some("clear" | "null") => Ok(Some([0; 16])),
-            Some(text) => match Uuid::try_parse(text) {
-                Ok(uuid) => Ok(Some(uuid.into_bytes())),
-                Err(_) => Err(Failure::Usage(format!(
-                    "{} is not a UUID; random and clear are allowed too",
-                    quote(text)
-                ))),
-            },
-        }
     }
 }
 

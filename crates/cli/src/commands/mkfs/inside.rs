@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use throughline::internal::{OpenPartitions, OpenVirtual};
+use throughline::internal::OpenImages;
 use throughline::{Format, Made, MkfsError, MkfsOptions, OpenOptions};
 
 use super::MkfsArgs;

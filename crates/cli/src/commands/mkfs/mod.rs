@@ -11,11 +11,11 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use throughline::pack::{Packed, PackedPartition};
 use throughline::{Format, Made, MkfsError, MkfsOptions};
 use throughline_forms::files;
 
 pub(crate) use arguments::{MkfsArgs, VolumeArgs};
+pub(crate) use shown::value;
 
 use crate::commands::pack::note_clamped;
 use crate::context::Context;
@@ -47,56 +47,46 @@ pub(crate) fn run(args: &MkfsArgs, context: &mut Context) -> Result<(), Failure>
     if let Some(found) = &found {
         found.limit(args, &mut options)?;
     }
-    if context.globals.image_format == Some(Format::Qcow2) && !image.exists() {
+    let is_new_qcow2 = context.globals.image_format == Some(Format::Qcow2) && !image.exists();
+    let (made, packed, partition) = if is_new_qcow2 {
         let made = inside::make_new(args, image, &mut options, &open)?;
-        return finish(&made, None, None, args, context);
-    }
-    if inside::is_virtual(image, &open).map_err(|error| error.met(doing()))? {
+        (made, None, None)
+    } else if inside::is_virtual(image, &open).map_err(|error| error.met(doing()))? {
         let made = inside::make(args, (image, found.is_some()), &mut options, &open)?;
-        return finish(&made, None, None, args, context);
-    }
-    if !args.dry_run && !args.is_forced() && !args.only_supers {
-        refuse_occupied(&args.image, |file| match &found {
-            Some(found) => files::partition_occupied(file, found.start_bytes),
-            None => files::occupied(file, args.offset(offset)),
-        })?;
-    }
-    let is_forced = args.is_forced() || args.as_mke2fs;
-    if let Some(source) = &args.source {
-        let packed = filled::make(args, options, source, is_forced, context)?;
-        note_clamped(&packed, context.globals.quiet);
-        let partition = packed.partition;
-        return finish(&packed.made, Some(&packed), partition, args, context);
-    }
-    let made = match (args.dry_run, args.disk.table()) {
-        (true, None) => options.plan_for(image).map(|made| (made, None)),
-        (true, Some(table)) => options.plan_disk(image, table).map(|made| (made, None)),
-        (false, None) => options
-            .overwrite(is_forced)
-            .make(image)
-            .map(|made| (made, None)),
-        (false, Some(table)) => options
-            .overwrite(is_forced)
-            .make_disk(image, table)
-            .map(|(made, partition)| (made, Some(partition))),
+        (made, None, None)
+    } else {
+        if !args.dry_run && !args.is_forced() && !args.only_supers {
+            refuse_occupied(&args.image, |file| match &found {
+                Some(found) => files::partition_occupied(file, found.start_bytes),
+                None => files::occupied(file, args.offset(offset)),
+            })?;
+        }
+        let is_forced = args.is_forced() || args.as_mke2fs;
+        if let Some(source) = &args.source {
+            let packed = filled::make(args, options, source, is_forced, context)?;
+            note_clamped(&packed, context.globals.quiet);
+            let partition = packed.partition;
+            (packed.made.clone(), Some(packed), partition)
+        } else {
+            options.overwrite(is_forced);
+            let made = match (args.dry_run, args.disk.table()) {
+                (true, None) => options.plan_for(image).map(|made| (made, None)),
+                (true, Some(table)) => options.plan_disk(image, table).map(|made| (made, None)),
+                (false, None) => options.make(image).map(|made| (made, None)),
+                (false, Some(table)) => options
+                    .make_disk(image, table)
+                    .map(|(made, partition)| (made, Some(partition))),
+            };
+            let (made, partition) = made.map_err(|error| failure(error, args, doing))?;
+            (made, None, partition)
+        }
     };
-    let (made, partition) = made.map_err(|error| failure(error, args, doing))?;
-    finish(&made, None, partition, args, context)
+    warn(&made, context.globals.quiet);
+    shown::show(&made, packed.as_ref(), partition, args, context)
 }
 
 fn doing(args: &MkfsArgs) -> String {
     format!("cannot make a file system in {}", quote(&args.image))
-}
-
-fn finish(
-    made: &Made,
-    packed: Option<&Packed>,
-    partition: Option<PackedPartition>,
-    args: &MkfsArgs,
-    context: &mut Context,
-) -> Result<(), Failure> {
-    warn(made, context.globals.quiet);
-    shown::show(made, packed, partition, args, context)
 }
 
 /// An error, as what it is: options and sizes that are refused are a wrong command line.

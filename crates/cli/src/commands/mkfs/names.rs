@@ -41,7 +41,7 @@ pub(crate) fn main(name: &str, arguments: Vec<OsString>) -> ExitCode {
             json,
             command: Command::Mkfs(args),
         }) => {
-            let mut context = Context::new(globals, json || args.json.json);
+            let mut context = Context::new(globals, json);
             let result = super::run(&args, &mut context);
             match crate::conclude(result, &mut context) {
                 0 => ExitCode::SUCCESS,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use throughline::internal::OpenPartitions;
+use throughline::internal::OpenImages;
 use throughline::{MkfsOptions, OpenOptions, VolumeSize};
 
 use super::MkfsArgs;

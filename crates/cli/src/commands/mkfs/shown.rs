@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use serde_json::json;
+use serde_json::{Value, json};
+use throughline::Made;
 use throughline::pack::{Packed, PackedPartition};
-use throughline::{Made, OnError};
 use uuid::Uuid;
 
 use super::MkfsArgs;
@@ -27,10 +27,8 @@ pub(super) fn show(
     let is_known = packed.is_none() || !args.dry_run || args.has_uuid();
     let uuid = is_known.then(|| Uuid::from_bytes(made.uuid).to_string());
     if context.json {
-        let mut value = value(made, uuid.as_deref());
-        if let (Some(packed), Some(all)) = (packed, value.as_object_mut()) {
-            all.extend(content(packed));
-        }
+        let mut value = value(made, packed);
+        value["uuid"] = json!(uuid);
         if let Some(partition) = partition {
             value["partition"] = partition_value(partition);
         }
@@ -54,23 +52,10 @@ pub(super) fn show(
     context.out.line(text)
 }
 
-/// What is in a volume that is filled.
-fn content(packed: &Packed) -> impl Iterator<Item = (String, serde_json::Value)> {
-    [
-        ("directories", packed.directories),
-        ("files", packed.files),
-        ("others", packed.others),
-        ("hard_links", packed.hard_links),
-        ("data_bytes", packed.data_bytes),
-        ("times_clamped", packed.clamped_times),
-    ]
-    .into_iter()
-    .map(|(name, count)| (name.to_owned(), count.into()))
-}
-
-fn value(made: &Made, uuid: Option<&str>) -> serde_json::Value {
-    json!({
-        "uuid": uuid,
+/// What was made, and what it was filled with.
+pub(crate) fn value(made: &Made, packed: Option<&Packed>) -> Value {
+    let mut value = json!({
+        "uuid": Uuid::from_bytes(made.uuid).to_string(),
         "label": String::from_utf8_lossy(&made.label),
         "block_bytes": made.block_bytes,
         "blocks": made.blocks,
@@ -84,7 +69,16 @@ fn value(made: &Made, uuid: Option<&str>) -> serde_json::Value {
         "journal_blocks": made.journal_blocks,
         "features": made.features,
         "backups": made.backups,
-    })
+    });
+    if let Some(packed) = packed {
+        value["directories"] = json!(packed.directories);
+        value["files"] = json!(packed.files);
+        value["others"] = json!(packed.others);
+        value["hard_links"] = json!(packed.hard_links);
+        value["data_bytes"] = json!(packed.data_bytes);
+        value["times_clamped"] = json!(packed.clamped_times);
+    }
+    value
 }
 
 fn text(made: &Made, uuid: &str, is_dry: bool, is_verbose: bool) -> String {
@@ -127,15 +121,10 @@ fn text(made: &Made, uuid: &str, is_dry: bool, is_verbose: bool) -> String {
 }
 
 fn more(text: &mut String, made: &Made) {
-    let on_error = match made.on_error {
-        OnError::Continue => "continue",
-        OnError::RemountRo => "remount-ro",
-        OnError::Panic => "panic",
-    };
     let _ = write!(
         text,
         "\nLabel: {}\nFeatures: {}\n{} block groups of {} blocks and {} inodes of {} bytes\n{} free blocks, \
-         {} reserved for root, {} in the journal\nFirst data block: {}\nOn damage: {on_error}",
+         {} reserved for root, {} in the journal\nFirst data block: {}\nOn damage: {}",
         String::from_utf8_lossy(&made.label),
         made.features.join(" "),
         made.groups,
@@ -146,5 +135,6 @@ fn more(text: &mut String, made: &Made) {
         made.reserved_blocks,
         made.journal_blocks,
         made.first_data_block,
+        made.on_error.as_str(),
     );
 }

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use throughline::overlay;
-use throughline_face::command_line::JsonFlag;
 
 use crate::context::Context;
 use crate::objects::{is_object, shown};
@@ -55,8 +54,6 @@ struct DiffArgs {
     /// List the bytes of the disk that the overlay has itself (begin and length), in clusters
     #[arg(long)]
     ranges: bool,
-    #[command(flatten)]
-    json: JsonFlag,
 }
 
 /// Arguments of `overlay commit`.
@@ -96,13 +93,6 @@ struct UploadArgs {
     /// Replace an object that is there
     #[arg(short, long)]
     force: bool,
-}
-
-impl OverlayArgs {
-    /// Whether results are printed as JSON.
-    pub(crate) fn json(&self) -> bool {
-        matches!(&self.command, OverlayCommand::Diff(args) if args.json.json)
-    }
 }
 
 /// Runs one of the commands.

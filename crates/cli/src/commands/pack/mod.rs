@@ -15,9 +15,8 @@ use throughline::pack::{
     Difference, HashTree, PackOptions, PackSize, Packed, PackedPartition, PartitionTable,
 };
 use throughline::{MkfsError, MkfsOptions};
-use throughline_face::command_line::JsonFlag;
 
-use crate::commands::mkfs::{VolumeArgs, epoch};
+use crate::commands::mkfs::{self, VolumeArgs, epoch};
 use crate::context::Context;
 use crate::image_name::ImageName;
 use crate::objects;
@@ -98,8 +97,6 @@ pub(crate) struct PackArgs {
     verity: Option<Option<PathBuf>>,
     #[command(flatten)]
     volume: VolumeArgs,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
 }
 
 /// What is around a file system.
@@ -389,36 +386,19 @@ pub(super) fn partition_text(partition: PackedPartition) -> String {
 }
 
 fn value(packed: &Packed, sum: &str) -> Value {
-    let made = &packed.made;
-    let partition = packed.partition.map(partition_value);
-    let verity = packed.verity.as_ref().map(|tree| {
+    let mut value = mkfs::value(&packed.made, Some(packed));
+    value["partition"] = json!(packed.partition.map(partition_value));
+    value["verity"] = json!(packed.verity.as_ref().map(|tree| {
         json!({
             "root_hash": hex(&tree.root_hash),
             "salt": hex(&tree.salt),
             "data_blocks": tree.data_blocks,
             "hash_offset": tree.hash_offset,
         })
-    });
-    json!({
-        "partition": partition,
-        "verity": verity,
-        "bytes": packed.bytes,
-        "sha256": sum,
-        "uuid": uuid::Uuid::from_bytes(made.uuid).to_string(),
-        "directories": packed.directories,
-        "files": packed.files,
-        "others": packed.others,
-        "hard_links": packed.hard_links,
-        "data_bytes": packed.data_bytes,
-        "times_clamped": packed.clamped_times,
-        "block_bytes": made.block_bytes,
-        "blocks": made.blocks,
-        "free_blocks": made.free_blocks,
-        "inodes": made.inodes,
-        "inode_bytes": made.inode_bytes,
-        "journal_blocks": made.journal_blocks,
-        "features": made.features,
-    })
+    }));
+    value["bytes"] = json!(packed.bytes);
+    value["sha256"] = json!(sum);
+    value
 }
 
 fn text(packed: &Packed, image: &Path) -> String {

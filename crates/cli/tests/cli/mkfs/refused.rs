@@ -67,7 +67,7 @@ fn wrong_words_write_nothing() {
         (&["-U", "bogus"], 2, "not a UUID"),
         (&["-e", "bogus"], 2, "remount-ro"),
         (&["-o", "bogus"], 2, "freebsd"),
-        (&["-b", "bogus"], 2, "number of bytes"),
+        (&["-b", "bogus"], 2, "'-b <BYTES>'"),
         (&["-b", "512"], 2, "1024 to 65536"),
         (&["-t", "ext5"], 2, "ext5 is no type of file system"),
         (&["-m", "60"], 2, "0 to 50"),

@@ -47,7 +47,6 @@ pub(crate) struct Maker {
 impl Maker {
     pub(crate) fn new() -> Maker {
         let mut tree = Tree::new(Limits::default());
-        tree.set_implied_directories(meta(0o711));
         tree.mkdir(b"/", &meta(0o755)).unwrap();
         Maker {
             tree,
