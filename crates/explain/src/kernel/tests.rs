@@ -128,7 +128,7 @@ fn records_of_every_tracepoint() {
     let events = proptest::collection::vec(event, 0..64);
     check(
         SEED,
-        1000,
+        throughline_testkit::tier::pick(100, 300, 1000),
         (format(), events, any::<u64>()),
         |(format, events, end_ns)| {
             let format = Format::parse(&format).expect("a format");

@@ -63,7 +63,7 @@ fn sequential(mut pair: impl FnMut() -> (f64, f64), question: Question, max: usi
 /// The share of alarms stays within the bound. This checks the bound itself, not an estimate of it.
 #[test]
 fn the_bound_on_false_alarms_holds_over_every_swap_of_partners() {
-    const PAIRS: usize = 12;
+    let pairs = throughline_testkit::tier::pick(10, 10, 12);
     let mut noise = Noise::new(1);
     for (name, pattern) in PATTERNS {
         for confidence in [0.99, Question::DEFAULT_CONFIDENCE, 0.9] {
@@ -71,10 +71,10 @@ fn the_bound_on_false_alarms_holds_over_every_swap_of_partners() {
                 confidence,
                 ..Question::default()
             };
-            let base = run(&mut noise, pattern, PAIRS);
-            let new = run(&mut noise, pattern, PAIRS);
+            let base = run(&mut noise, pattern, pairs);
+            let new = run(&mut noise, pattern, pairs);
             let (mut alarms, mut looked) = (0, 0);
-            for swaps in 0..1u32 << PAIRS {
+            for swaps in 0..1u32 << pairs {
                 let swapped = |i: usize| swaps >> i & 1 == 1;
                 let pick = |i: usize| {
                     if swapped(i) {
@@ -83,13 +83,13 @@ fn the_bound_on_false_alarms_holds_over_every_swap_of_partners() {
                         (base[i], new[i])
                     }
                 };
-                let (a, b): (Vec<f64>, Vec<f64>) = (0..PAIRS).map(pick).unzip();
+                let (a, b): (Vec<f64>, Vec<f64>) = (0..pairs).map(pick).unzip();
                 alarms += u32::from(alarm(judge(&a, &b, &question).verdict));
-                let mut pairs = (0..PAIRS).map(pick);
-                let looks = sequential(|| pairs.next().expect("a pair"), question, PAIRS);
+                let mut rounds = (0..pairs).map(pick);
+                let looks = sequential(|| rounds.next().expect("a pair"), question, pairs);
                 looked += u32::from(looks.decided().is_some_and(alarm));
             }
-            let allowed = f64::from(1u32 << PAIRS) * (1.0 - confidence) + 1e-6;
+            let allowed = f64::from(1u32 << pairs) * (1.0 - confidence) + 1e-6;
             assert!(
                 f64::from(alarms) <= allowed,
                 "{name} {confidence}: {alarms}"
@@ -105,20 +105,20 @@ fn the_bound_on_false_alarms_holds_over_every_swap_of_partners() {
 /// Equal runs, with every kind of noise: at most one alarm in a hundred at the default confidence.
 #[test]
 fn equal_runs_raise_at_most_one_alarm_in_a_hundred() {
-    const RUNS: usize = 1000;
+    let runs = throughline_testkit::tier::pick(300, 300, 1000);
     let mut noise = Noise::new(3);
     for (name, pattern) in PATTERNS {
         let question = Question::default();
         let (mut once, mut looked) = (0, 0);
-        for _ in 0..RUNS {
+        for _ in 0..runs {
             let (a, b) = (run(&mut noise, pattern, 40), run(&mut noise, pattern, 40));
             once += usize::from(alarm(judge(&a, &b, &question).verdict));
             let pair = || (pattern(&mut noise, 0), pattern(&mut noise, 0));
             looked += usize::from(sequential(pair, question, 40).decided().is_some_and(alarm));
         }
-        println!("{name}: alarms in {RUNS} equal runs: {once}, with looks {looked}");
-        assert!(once * 100 <= RUNS, "{name}: {once}");
-        assert!(looked * 100 <= RUNS, "{name}: {looked} with looks");
+        println!("{name}: alarms in {runs} equal runs: {once}, with looks {looked}");
+        assert!(once * 100 <= runs, "{name}: {once}");
+        assert!(looked * 100 <= runs, "{name}: {looked} with looks");
     }
 }
 
@@ -247,12 +247,12 @@ fn few_pairs_are_never_certain() {
 /// called different far more often.
 #[test]
 fn a_run_that_ended_by_what_it_saw_keeps_the_interval_of_its_looks() {
-    const RUNS: usize = 400;
+    let runs = throughline_testkit::tier::pick(100, 100, 400);
     const MOST: usize = 60;
     let mut noise = Noise::new(9);
     let question = Question::default();
     let (mut at_looks, mut as_if_fixed) = (0, 0);
-    for run in 0..RUNS {
+    for run in 0..runs {
         let mut base = Vec::new();
         let mut new = Vec::new();
         let mut fixed = false;
@@ -277,11 +277,11 @@ fn a_run_that_ended_by_what_it_saw_keeps_the_interval_of_its_looks() {
         }
     }
     println!(
-        "alarms in {RUNS} equal runs: {at_looks} at looks, {as_if_fixed} as if the number had been fixed"
+        "alarms in {runs} equal runs: {at_looks} at looks, {as_if_fixed} as if the number had been fixed"
     );
-    assert!(at_looks * 100 <= RUNS, "{at_looks}");
+    assert!(at_looks * 100 <= runs, "{at_looks}");
     assert!(
-        as_if_fixed * 100 > 2 * RUNS,
+        as_if_fixed * 100 > 2 * runs,
         "{as_if_fixed}: not hard enough"
     );
     let few = judge_at_looks(&[1.0; 5], &[2.0; 5], &question, MOST);
