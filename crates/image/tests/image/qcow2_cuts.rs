@@ -207,14 +207,13 @@ fn a_power_cut_takes_only_what_was_not_promised() {
     }
     let judge = Judge::new();
     fs::write(judge.folder.path().join("base"), base()).unwrap();
-    let soak = throughline_testkit::tier::soak();
     let first = seed::of_run(0).wrapping_mul(1 << 20);
-    for seed in 1..=if soak { 1000 } else { 60 } {
+    for seed in 1..=throughline_testkit::tier::pick(30, 60, 1000) {
         cut_once(&judge, first.wrapping_add(seed));
     }
     let cuts = judge.seen.borrow().len();
     throughline_testkit::ledger::judged(cuts as u64, "power cuts of overlays");
-    let least = if soak { 2_000 } else { 60 };
+    let least = throughline_testkit::tier::pick(30, 60, 2_000);
     assert!(cuts >= least, "{cuts} cuts, not {least}");
     assert!(
         fs::read(judge.folder.path().join("base")).unwrap() == base(),

@@ -132,7 +132,7 @@ fn shrunk_volumes_are_clean_and_whole() {
     let shrinkable = RECIPES
         .iter()
         .filter(|(words, ..)| !words.contains("quota"));
-    for (words, _, steps) in shrinkable.step_by(throughline_testkit::tier::pick(9, 1, 1)) {
+    for (words, _, steps) in shrinkable.step_by(throughline_testkit::tier::pick(14, 1, 1)) {
         let kib = steps.iter().copied().filter(|kib| *kib <= 130_000).max();
         // `mke2fs` refuses to reserve descriptors for less than it makes.
         let words = words.replace(" -E resize=20000", "");
