@@ -12,9 +12,9 @@
 //! ```
 //!
 //! Invariants:
-//! - **All `unsafe` code of the workspace is in this crate.** The [`BlockDevice`] and [`Queue`] traits are
-//!   safe to implement and to call. Whatever an implementation does, [`scope`] does not return while the
-//!   memory lent through it can still be accessed.
+//! - **All `unsafe` code of the workspace is in this crate**, but for what reads the pointers of C callers
+//!   (`capi`). The [`BlockDevice`] and [`Queue`] traits are safe to implement and to call. Whatever an
+//!   implementation does, [`scope`] does not return while the memory lent through it can still be accessed.
 //! - The memory of a request belongs to the queue from [`Queue::submit`] until its [`Completion`] is reaped,
 //!   on every path, including panics.
 //! - A request completes exactly once, fully done or with an error. Engines continue short transfers and
