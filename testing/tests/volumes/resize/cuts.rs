@@ -112,7 +112,7 @@ fn growth_survives_power_cuts() {
     }
     let all: usize = RECIPES
         .iter()
-        .map(|(words, old, new)| survives(words, *old, *new, pick(400, 200, 400)))
+        .map(|(words, old, new)| survives(words, *old, *new, 400))
         .sum();
     throughline_testkit::ledger::judged(all as u64, "crash states of resize");
     assert!(all >= few(300), "only {all} states");
