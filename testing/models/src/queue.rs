@@ -1,7 +1,8 @@
 //! One thread's queue to a [`ModelDevice`](crate::ModelDevice).
 //!
-//! A request's completion time is determined at submission. Then its bytes are moved by the content's device,
-//! which is while the model's device is busy with it, and the completion is held back until its time.
+//! A request's completion time is determined at submission. Its bytes are moved by the content's device when
+//! the submitter next waits, which is while the model's device is busy with it. Then the completion is held
+//! back until its time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ pub(crate) struct ModelQueue {
     shared: Arc<Shared>,
     /// A queue of the content's device.
     content: Box<dyn Queue>,
+    /// Submitted requests whose bytes are not yet moved, in order of submission.
+    fresh: VecDeque<(u64, Request)>,
     /// Requests whose bytes are moved, by completion time.
     moved: VecDeque<(u64, Completion)>,
     /// Completed or refused requests.
@@ -28,6 +31,7 @@ impl ModelQueue {
         ModelQueue {
             shared,
             content,
+            fresh: VecDeque::new(),
             moved: VecDeque::new(),
             ready: Vec::new(),
         }
@@ -48,9 +52,29 @@ impl ModelQueue {
         self.shared.admit(work) + pages * host.page_out_ns
     }
 
+    /// Moves the bytes of requests that complete by `until_ns`, in order of submission.
+    fn move_bytes(&mut self, until_ns: u64) {
+        let mut done = Vec::new();
+        while self
+            .fresh
+            .front()
+            .is_some_and(|(end_ns, _)| *end_ns <= until_ns)
+            && let Some((end_ns, request)) = self.fresh.pop_front()
+        {
+            self.content.submit(request);
+            self.content.reap(1, &mut done);
+            for completion in done.drain(..) {
+                // A short request may complete before a longer, earlier one.
+                let place = self.moved.partition_point(|(other, _)| *other <= end_ns);
+                self.moved.insert(place, (end_ns, completion));
+            }
+        }
+    }
+
     /// Moves due completions to `ready`.
     fn ripen(&mut self) {
         let now_ns = self.shared.clock.now_ns();
+        self.move_bytes(now_ns);
         let ripe = self.moved.partition_point(|(end_ns, _)| *end_ns <= now_ns);
         let done = self.moved.drain(..ripe);
         self.ready.extend(done.map(|(_, completion)| completion));
@@ -58,6 +82,7 @@ impl ModelQueue {
 
     /// Waits until `wanted` completions are ready, or all.
     fn wait_for(&mut self, wanted: usize) {
+        self.move_bytes(u64::MAX);
         self.ripen();
         while self.ready.len() < wanted {
             let missing = wanted - self.ready.len();
@@ -73,7 +98,7 @@ impl ModelQueue {
 
 impl Queue for ModelQueue {
     fn submit(&mut self, request: Request) {
-        if self.moved.len() >= self.depth() {
+        if self.fresh.len() + self.moved.len() >= self.depth() {
             let more = self.ready.len() + 1;
             self.wait_for(more);
         }
@@ -85,14 +110,7 @@ impl Queue for ModelQueue {
             return;
         }
         let end_ns = self.end_of(&request);
-        let mut done = Vec::new();
-        self.content.submit(request);
-        self.content.reap(1, &mut done);
-        // A short request may complete before a longer, earlier one.
-        let place = self.moved.partition_point(|(other, _)| *other <= end_ns);
-        for completion in done {
-            self.moved.insert(place, (end_ns, completion));
-        }
+        self.fresh.push_back((end_ns, request));
     }
 
     fn kick(&mut self) {}
@@ -106,7 +124,7 @@ impl Queue for ModelQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.moved.len() + self.ready.len()
+        self.fresh.len() + self.moved.len() + self.ready.len()
     }
 
     fn depth(&self) -> usize {

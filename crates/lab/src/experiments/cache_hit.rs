@@ -1,5 +1,6 @@
 //! `cache/hit`: threads read 4 KiB at random from a fully cached file: through our page cache, from a file on
-//! an ext4 volume and from a plain file; and with `pread` on a file in the kernel's cache.
+//! an ext4 volume and from a plain file; with `pread` on a file in the kernel's cache; and, as the most that any
+//! cache could reach, as a plain copy from memory.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use throughline::Handle;
 use throughline::internal::{RawLayers, VolumeLayers};
-use throughline_device::Op;
+use throughline_device::{AlignedBuf, Op};
 
 use super::hammer::{Io, ONE_PROCESSOR, hammer, thread_counts};
 use crate::command::make_data;
@@ -23,6 +24,7 @@ const CALL_BYTES: usize = 1 << 20;
 const FILE: &str = "File (ours)";
 const RAW: &str = "RawFile (ours)";
 const PREAD: &str = "pread";
+const COPY: &str = "bare copy";
 
 pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let sample_time = Duration::from_millis(settings.scaled(400, 20));
@@ -40,12 +42,21 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     fill(&file, &plain)?;
     let raw = options.open_raw(&plain)?;
     let kernel = File::open(&plain)?;
-    bring_in(&file, &raw, &kernel, len)?;
+    let memory = bring_in(&file, &raw, &kernel, len)?;
 
     let read_file = |at: u64, buf: &mut [u8]| Ok(file.read_exact_at(buf, at)?);
     let read_raw = |at: u64, buf: &mut [u8]| Ok(raw.read_exact_at(buf, at)?);
     let pread = |at: u64, buf: &mut [u8]| Ok(kernel.read_exact_at(buf, at)?);
-    let ways: [(&str, Io<'_>); 3] = [(FILE, &read_file), (RAW, &read_raw), (PREAD, &pread)];
+    let copy = |at: u64, buf: &mut [u8]| {
+        buf.copy_from_slice(&memory[at as usize..at as usize + buf.len()]);
+        Ok(())
+    };
+    let ways: [(&str, Io<'_>); 4] = [
+        (FILE, &read_file),
+        (RAW, &read_raw),
+        (PREAD, &pread),
+        (COPY, &copy),
+    ];
     let counts = thread_counts();
     let mut variants = Vec::new();
     for &threads in &counts {
@@ -84,15 +95,18 @@ fn fill(file: &Handle, plain: &Path) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
-/// Reads the file into every cache.
-fn bring_in(file: &Handle, raw: &Handle, kernel: &File, len: u64) -> Result<()> {
-    let mut piece = vec![0; CALL_BYTES];
-    for at in (0..len).step_by(CALL_BYTES) {
-        file.read_exact_at(&mut piece, at)?;
-        raw.read_exact_at(&mut piece, at)?;
-        kernel.read_exact_at(&mut piece, at)?;
+/// Reads the file into every cache, and into plain memory.
+fn bring_in(file: &Handle, raw: &Handle, kernel: &File, len: u64) -> Result<AlignedBuf> {
+    let mut memory = AlignedBuf::zeroed(len as usize, 4096);
+    for (at, piece) in (0..len)
+        .step_by(CALL_BYTES)
+        .zip(memory.chunks_mut(CALL_BYTES))
+    {
+        file.read_exact_at(piece, at)?;
+        raw.read_exact_at(piece, at)?;
+        kernel.read_exact_at(piece, at)?;
     }
-    Ok(())
+    Ok(memory)
 }
 
 fn bars(outcome: &mut Outcome, counts: &[usize]) {
@@ -103,7 +117,7 @@ fn bars(outcome: &mut Outcome, counts: &[usize]) {
             let limit = (threads <= 2).then_some(1.5);
             outcome.ratio_at_least(&title, "rate", (&over, &pread), limit);
         }
-        for way in [FILE, RAW, PREAD].into_iter().filter(|_| threads > 1) {
+        for way in [FILE, RAW, PREAD, COPY].into_iter().filter(|_| threads > 1) {
             let title = format!("{way}: {threads} threads / 1 thread");
             let (many, one) = (variant(way, threads), variant(way, 1));
             let limit = (threads == 2 && [FILE, RAW].contains(&way)).then_some(1.8);

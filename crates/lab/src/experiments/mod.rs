@@ -79,14 +79,15 @@ pub const EXPERIMENTS: &[Experiment] = experiments! {
     |s, o| copies::run(&copies::PACK_LARGE, s, o), "pack/large",
         "an image from 4 GiB in four files: pack, mke2fs -d, dd by O_DIRECT";
     |s, o| copies::run(&copies::PACK_MILLION, s, o), "pack/million",
-        "an image from 1,000,000 small files: time and memory of pack";
+        "images from 100,000 and 1,000,000 small files: time and memory of pack";
     open::run, "open/1tib",
         "opening a 1 TiB ext4 image on a sparse file: time and memory";
     images::overlay, "overlay/cost",
         "streams, random writes, small files, rewrites, fsyncs and reads through a new overlay over a raw base; \
          the same on a plain image";
     cache_hit::run, "cache/hit",
-        "4 KiB random reads of a cached file over threads: our page cache, pread on the kernel's";
+        "4 KiB random reads of a cached file over threads: our page cache, pread on the kernel's, \
+         a bare copy";
     images::journal, "journal/cost",
         "streams and fsyncs with and without a journal; fsyncs of the kernel's ext4";
     |s, o| mount::run(&mount::STREAM, s, o), "mount/stream",
@@ -102,7 +103,8 @@ pub const EXPERIMENTS: &[Experiment] = experiments! {
         "small files created and read again by 1 to 16 threads through our mount on both transports, the \
          kernel's ext4, fuse2fs";
     |s, o| mount::run(&mount::UNTAR, s, o), "mount/untar",
-        "tar x of 10,000 small files through our mount on both transports, the kernel's ext4, fuse2fs";
+        "tar x of 10,000 small files, tar c of them, cold, and rm -r, through our mount on both transports, \
+         the kernel's ext4, fuse2fs";
     |s, o| mount::run(&mount::PROGRAMS, s, o), "mount/programs",
         "git clone and status of 5,000 files, pip install of wheels, npm ci, through our mount on both \
          transports, the kernel's ext4, fuse2fs";

@@ -120,6 +120,14 @@ impl<'a> Bench<'a> {
         visible: bool,
     ) -> Result<Bench<'a>> {
         let scratch = settings.scratch()?;
+        let disk = rustix::fs::statvfs(scratch.path())?;
+        if disk.f_bavail * disk.f_frsize < image_bytes + image_bytes / 8 {
+            return Err(Error::new(format!(
+                "{} has no room for an image of {} MiB; a smaller --scale needs less",
+                settings.dir.display(),
+                image_bytes >> 20
+            )));
+        }
         let bench = Bench {
             settings,
             source: writers::source(),

@@ -59,9 +59,9 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
-    pub(crate) fn ext4(image: &Path) -> Result<Kernel> {
+    pub(crate) fn mount(image: &Path, fs_type: &str) -> Result<Kernel> {
         Ok(Kernel::Mounted {
-            mount: Mounted::hidden(image, "ext4")?,
+            mount: Mounted::hidden(image, fs_type)?,
             made: Cell::default(),
         })
     }

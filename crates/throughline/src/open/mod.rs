@@ -44,7 +44,7 @@ pub use volume::VolumeOptions;
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     engine: EngineChoice,
-    not_direct: bool,
+    through_host_cache: bool,
     write: bool,
     pub(crate) offset_bytes: u64,
     /// How long its place is: a partition. `None`: to the end of the device.
@@ -90,7 +90,7 @@ impl OpenOptions {
 
     /// Bypasses the host's page cache if the file allows it (the default).
     pub fn direct(&mut self, direct: bool) -> &mut Self {
-        self.not_direct = !direct;
+        self.through_host_cache = !direct;
         self
     }
 

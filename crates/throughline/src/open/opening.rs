@@ -134,7 +134,7 @@ impl OpenOptions {
                 .open(path);
             device.map_err(|source| not_opened(path, source))
         };
-        let mut device = open(!self.not_direct)?;
+        let mut device = open(!self.through_host_cache)?;
         if is_coarse_file(device.info()) {
             drop(device); // and its lock
             device = open(false)?;
@@ -240,7 +240,7 @@ impl OpenOptions {
                 .open(path)
                 .map_err(failed)
         };
-        let mut device = open(!self.not_direct)?;
+        let mut device = open(!self.through_host_cache)?;
         let unit = u64::from(device.info().limits.logical_block_bytes);
         let edges = [self.offset_bytes, self.len_bytes.unwrap_or(0)];
         let is_aligned = edges.iter().all(|edge| edge.is_multiple_of(unit));
@@ -273,7 +273,7 @@ fn open(options: &OpenOptions, path: &Path) -> Result<Volume> {
     let _held = held.map_err(|source| not_opened(path, source))?;
     let mut located = located(options, path)?;
     let disk = located.disk(path)?;
-    let through_cache = !options.not_direct && is_coarse_file(disk.info());
+    let through_cache = !options.through_host_cache && is_coarse_file(disk.info());
     match located.open_on(disk) {
         // Its blocks may be smaller than the unit of direct I/O on the host's file system.
         Err(Error::Unsupported(_)) if through_cache => {

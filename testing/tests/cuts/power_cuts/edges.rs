@@ -89,7 +89,8 @@ fn punch(recipe: &Recipe) -> Result<usize, String> {
     let mut fsck = Fsck::new();
     let mut judged = 0;
     for at in first..=written {
-        let some = (0..throughline_testkit::tier::pick(1, SUBSETS, SUBSETS)).map(Keep::Some);
+        let some =
+            (0..throughline_testkit::tier::pick(SUBSETS / 4, SUBSETS, SUBSETS)).map(Keep::Some);
         for keep in [Keep::Nothing, Keep::Everything].into_iter().chain(some) {
             let cut = Cut { at, keep };
             let state = states.state(cut);
@@ -138,7 +139,7 @@ fn a_partial_block_write_is_atomic_on_a_full_volume() {
     throughline_testkit::ledger::judged(states as u64, "crash states of blocks punched in part");
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(
-        states > throughline_testkit::tier::pick(100, 500, 500),
+        states > throughline_testkit::tier::pick(200, 500, 500),
         "only {states} states"
     );
 }

@@ -163,6 +163,7 @@ fn work(seed: u64) -> Result<Counts, String> {
     };
     let scripts = WORK[kind % WORK.len()];
     let played = run::play(recipe, start, seed, scripts, None).map_err(named)?;
+    // The quick tier has fewer workloads.
     let many = throughline_testkit::tier::pick(24, 12, 60);
     judge_all(&played, many, seed, true).map_err(|failure| named(failure.what))
 }

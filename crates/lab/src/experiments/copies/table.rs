@@ -155,9 +155,17 @@ pub(in super::super) const CP_TREE: Plan = Plan {
 const MAKE: &str = "UNIX_IO_NOZEROOUT=1 mke2fs -q -F -t ext4 -N $((N + N / 100 + 1000)) \
     -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 image; cold image";
 
-/// `pack` of the tree.
-const PACK: &str = "exec \"$THROUGHLINE\" pack -N $((N + N / 30 + 100)) --size $((N * 4608 + (64 << 20))) \
-    tree -o image";
+/// `pack` of the tree, or with other settings.
+macro_rules! pack {
+    ($settings:literal) => {
+        concat!(
+            $settings,
+            "exec \"$THROUGHLINE\" pack -N $((N + N / 30 + 100)) --size $((N * 4608 + (64 << 20))) \
+             ${TREE:-tree} -o image"
+        )
+    };
+}
+
 const CLEAR: &str = "rm -f image; sync";
 
 /// An image from small files, beside `mke2fs -d`.
@@ -168,7 +176,7 @@ pub(in super::super) const PACK_TREES: Plan = Plan {
         Way {
             name: "pack",
             before: CLEAR,
-            run: PACK,
+            run: pack!(""),
             after: "check image",
             sync: "image",
             ..WAY
@@ -226,20 +234,37 @@ pub(in super::super) const PACK_LARGE: Plan = Plan {
     ..PLAN
 };
 
-/// An image from very many small files: time and memory.
+/// Images from many small files: how time and memory grow.
 pub(in super::super) const PACK_MILLION: Plan = Plan {
     rounds: 3,
     size: (1_000_000, 10_000),
     tree: true,
-    ways: &[Way {
-        name: "pack",
-        before: CLEAR,
-        run: PACK,
-        after: "check image",
-        sync: "image",
-        ..WAY
-    }],
-    memory: (&["pack"], 512.0),
-    note: "the tree is in the host's cache; the sync of the image to the disk counts",
+    prepare: "mkdir few; cp -a --parents $(ls -d tree/*/* | head -n $((N / 1000))) few",
+    ways: &[
+        Way {
+            name: "a tenth of the files",
+            before: CLEAR,
+            run: pack!("N=$((N / 10)); TREE=few; "),
+            after: "check image",
+            sync: "image",
+            ..WAY
+        },
+        Way {
+            name: "all files",
+            before: CLEAR,
+            run: pack!(""),
+            after: "check image",
+            sync: "image",
+            ..WAY
+        },
+    ],
+    ratios: &[(
+        "a tenth of the files / all files, time",
+        "a tenth of the files",
+        "all files",
+        1.0 / 11.0,
+    )],
+    memory: (&["all files"], 512.0),
+    note: "the trees are in the host's cache; the sync of the image to the disk counts",
     ..PLAN
 };

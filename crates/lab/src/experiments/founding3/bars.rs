@@ -18,9 +18,10 @@ pub(super) fn add(outcome: &mut Outcome) {
             beside_the_kernel(outcome, target, names, writers);
         }
         let of = |what: &str| label("image", what, writers);
-        let [buffered, ext4] = ["buffered", "kernel ext4"].map(of);
+        let [buffered, ext4, xfs] = ["buffered", "kernel ext4", "kernel xfs"].map(of);
         ratios! { outcome;
             of("buffered / kernel ext4")              => "throughput", buffered, ext4, at_least 1.3;
+            of("buffered / kernel xfs")               => "throughput", buffered, xfs;
             of("machine cpu, buffered / kernel ext4") => "machine cpu", buffered, ext4, at_most 1.0;
         }
     }

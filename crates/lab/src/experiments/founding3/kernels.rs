@@ -2,7 +2,7 @@
 
 use super::{Bench, MIB};
 use crate::Result;
-use crate::kernel::may_mount;
+use crate::kernel::{may_mount, mkfs};
 use crate::outcome::Outcome;
 use crate::streams::kernel::{Kernel, KernelWay};
 
@@ -29,12 +29,25 @@ impl Bench<'_> {
         let names = ["kernel buffered", "kernel"];
         let mut all = vec![self.every_way(outcome, "plain file", plain, names)?];
         if !may_mount() {
-            outcome.note("the kernel's ext4 on loop was left out: it needs root and loop devices");
+            outcome.note(
+                "the kernel's ext4 and xfs on loop were left out: they need root and loop devices",
+            );
             return Ok(all);
         }
-        let ext4 = Kernel::ext4(&self.ext4("kernel-ext4")?)?;
+        let ext4 = Kernel::mount(&self.ext4("kernel-ext4")?, "ext4")?;
         let names = ["kernel ext4", "kernel ext4"];
         all.push(self.every_way(outcome, "image", ext4, names)?);
+        match self.kernel_xfs() {
+            Ok(kernel) => all.push(KernelTarget {
+                target: "image",
+                kernel,
+                ways: vec![("kernel xfs".to_owned(), KernelWay::Buffered)],
+            }),
+            Err(why) => outcome.note(format!(
+                "the kernel's xfs was left out (it needs mkfs.xfs, of the package xfsprogs, \
+                 and a kernel with xfs): {why}"
+            )),
+        }
         Ok(all)
     }
 
@@ -61,5 +74,15 @@ impl Bench<'_> {
             kernel,
             ways,
         })
+    }
+
+    /// The file system of the report.
+    fn kernel_xfs(&self) -> Result<Kernel> {
+        let image = self.image("kernel-xfs")?;
+        let mounted = mkfs("xfs", &image, &[]).and_then(|_| Kernel::mount(&image, "xfs"));
+        if mounted.is_err() {
+            std::fs::remove_file(&image)?;
+        }
+        mounted
     }
 }

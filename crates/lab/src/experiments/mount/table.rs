@@ -193,7 +193,7 @@ pub(in super::super) const SYSBENCH: Plan = Plan {
     ..STREAMS
 };
 
-/// A tree like that of a large source repository, from an archive on the host.
+/// A tree like that of a large source repository, from an archive on the host and into one.
 pub(in super::super) const UNTAR: Plan = Plan {
     size: (10_000, 500),
     inodes: 2,
@@ -202,10 +202,22 @@ pub(in super::super) const UNTAR: Plan = Plan {
         needs: "tar --version",
         tree: true,
         prepare: "tar cf tree.tar tree",
-        steps: &[Measure(
-            Aim::new("untar").kernel(0.4, 0.25).fuse2fs(6.0),
-            Shell("tar xf $SCRATCH/tree.tar"),
-        )],
+        steps: &[
+            Measure(
+                Aim::new("untar").kernel(0.4, 0.25).fuse2fs(6.0),
+                Shell("tar xf $SCRATCH/tree.tar"),
+            ),
+            Cold,
+            // tar reads nothing for /dev/null.
+            Measure(
+                Aim::new("tar, cold"),
+                Shell("tar cf - tree | cat >/dev/null"),
+            ),
+            Measure(
+                Aim::new("rm -r").kernel(0.5, 0.4).fuse2fs(5.0),
+                Shell("rm -r tree"),
+            ),
+        ],
     }],
     ..FILES
 };
