@@ -86,7 +86,8 @@ fn layouts_and_archives_in_every_form_give_the_same_tree() {
 #[test]
 fn damaged_blobs_and_other_platforms_are_errors() {
     let dir = tempfile::tempdir().expect("a directory");
-    layout(dir.path(), "gzip", "+gzip");
+    // Without the time of the file, whose bytes are among those that this test changes.
+    layout(dir.path(), "gzip -n", "+gzip");
     let mut merge = Merge::new(Limits::default());
     merge.set_platform(Platform {
         architecture: "s390x".to_owned(),

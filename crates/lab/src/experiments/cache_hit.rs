@@ -1,6 +1,6 @@
 //! `cache/hit`: threads read 4 KiB at random from a fully cached file: through our page cache, from a file on
-//! an ext4 volume and from a plain file; with `pread` on a file in the kernel's cache; and, as the most that any
-//! cache could reach, as a plain copy from memory.
+//! an ext4 volume and from a plain file; with `pread` on a file in the kernel's cache; and, as the most that
+//! any cache could reach, as a plain copy from memory.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

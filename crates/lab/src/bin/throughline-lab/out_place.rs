@@ -14,6 +14,9 @@ use crate::precious::check_output;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
 
+/// Maximum number of runs that start in one millisecond.
+const MAX_SAME: u32 = 1000;
+
 /// Where a record is written. An existing file keeps its contents until the head of the record is written. A
 /// new file is removed if no head was written.
 pub(crate) struct OutPlace {
@@ -70,9 +73,21 @@ impl OutPlace {
             name.replace('/', "-"),
             started.strftime("%Y%m%d-%H%M%S%.3f"),
         );
-        let path = PathBuf::from(format!("{name}-{time}.jsonl"));
+        let mut number = 1;
+        let (path, file) = loop {
+            let path = PathBuf::from(match number {
+                1 => format!("{name}-{time}.jsonl"),
+                _ => format!("{name}-{time}-{number}.jsonl"),
+            });
+            match File::create_new(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && number < MAX_SAME => {
+                    number += 1;
+                }
+                file => break (path, file),
+            }
+        };
         Ok(OutPlace {
-            file: File::create_new(&path).doing(|| format!("cannot write {}", quote(&path)))?,
+            file: file.doing(|| format!("cannot write {}", quote(&path)))?,
             path: Some(path),
             made: true,
         })
