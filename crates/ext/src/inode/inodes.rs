@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use throughline_extfmt::features::RoCompat;
+use throughline_extfmt::inode::InodeFlags;
 use throughline_extfmt::{FsBlock, InodeImage, InodeNumber};
 use throughline_journal::{Part, Planted, Tid};
 
@@ -128,7 +129,8 @@ impl Inodes {
         inode.flags.note(&raw);
         inode.times.stored();
         let early = self.journal.has_bug(Planted::AttributesFirst);
-        let mut shown = inode.emptied.shown(&raw, early);
+        let shown = inode.emptied.shown(&raw, early);
+        let mut shown = shown.or_else(|| self.unused_value(&raw));
         let image = shown.as_mut().unwrap_or(&mut raw);
         let at = inode.table_offset;
         let part = self.part(inode.ino, at);
@@ -153,6 +155,19 @@ impl Inodes {
             Some(moved) => charge::charge(self, h, &inode.usage, moved),
             None => Ok(()),
         }
+    }
+
+    /// The image on disk of an attribute value without users, which is an orphan: as any unnamed inode, since
+    /// the kernel (6.4 to 6.18) takes no orphan for sound that says that it holds a value. Not with quotas:
+    /// those who recover it must see that it was not charged.
+    fn unused_value(&self, raw: &InodeImage) -> Option<InodeImage> {
+        let flags = raw.flags();
+        let is_value = flags.contains(InodeFlags::EA_INODE) && !self.quotas.is_on();
+        (is_value && raw.links_count() == 0).then(|| {
+            let mut image = raw.clone();
+            image.set_flags(flags - InodeFlags::EA_INODE);
+            image
+        })
     }
 
     /// An inode at byte `offset` of its block.

@@ -44,6 +44,8 @@ use crate::inode::{Inode, Inodes};
 pub(crate) use change::{ChangeLocks, Prepared, Step, free};
 pub(crate) use release::{RELEASE_CREDITS, count_values, release};
 pub(crate) use shared::Xattrs;
+#[cfg(test)]
+pub(crate) use values::begin_value;
 
 /// Longest attribute name in bytes, with its prefix.
 const NAME_MAX: usize = 255;

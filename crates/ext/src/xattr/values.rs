@@ -105,6 +105,12 @@ pub(super) fn obtain(
     }
 }
 
+/// As an operation that stops before it adds the attribute: an inode with this value, opened, without users.
+#[cfg(test)]
+pub(crate) fn begin_value(fs: &Attrs, near: &Inode, value: &[u8]) -> Result<Arc<Inode>> {
+    Ok(obtain(fs, near, (0, 0), value, false)?.inode)
+}
+
 /// A known inode with this value, opened.
 fn find_equal(fs: &Attrs, hash: u32, value: &[u8]) -> Result<Option<Arc<Inode>>> {
     let Some(ino) = fs.xattrs.known().value(hash) else {

@@ -7,12 +7,15 @@ use std::sync::Arc;
 
 use throughline_extfmt::InodeNumber;
 use throughline_extfmt::checksum::crc32c;
+use throughline_extfmt::features::Incompat;
 use throughline_testing::Mount;
 
 use super::Place;
 use crate::inode::Inode;
 use crate::testing::Image;
-use crate::{Error, Fs, Last, NewInode, NewKind, OpenOptions, RenameMode, XattrMode, truncate};
+use crate::{
+    Error, Fs, Last, NewInode, NewKind, OpenOptions, RenameMode, XattrMode, truncate, xattr,
+};
 
 const OWNER: NewInode = NewInode {
     permissions: 0o755,
@@ -22,7 +25,7 @@ const OWNER: NewInode = NewInode {
 };
 
 /// Name, size, arguments of `mke2fs`, number of empty orphans in addition to the others.
-const SHAPES: [(&str, &str, &[&str], usize); 7] = [
+const SHAPES: [(&str, &str, &[&str], usize); 8] = [
     ("list", "64M", &["-t", "ext4", "-O", "^orphan_file"], 3),
     ("file", "64M", &["-t", "ext4", "-O", "orphan_file"], 3),
     (
@@ -39,6 +42,12 @@ const SHAPES: [(&str, &str, &[&str], usize); 7] = [
             "orphan_file_size=2",
         ],
         600,
+    ),
+    (
+        "values and file",
+        "64M",
+        &["-t", "ext4", "-b", "1024", "-O", "ea_inode,orphan_file"],
+        3,
     ),
     ("indirect", "64M", &["-t", "ext3", "-b", "1024"], 30),
     (
@@ -133,6 +142,9 @@ fn leave_orphans(fs: &Fs, empty: usize) -> Vec<Arc<Inode>> {
     hold(&onto);
     fs.rename(&root, b"from", &root, b"onto", RenameMode::Replace)
         .expect("renamed");
+    if fs.geo.incompat.contains(Incompat::EA_INODE) {
+        held.push(xattr::begin_value(fs, &root, &[b'v'; 5_000]).expect("a value"));
+    }
     held
 }
 
