@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use throughline_extfmt::quota::QuotaKind;
 use throughline_testing::Image as Medium;
+use throughline_testkit::tier::pick;
 
 use crate::testing::{Image, Rng, power_on};
 use crate::{
@@ -348,7 +349,7 @@ fn usage_survives_power_cuts() {
         fs.shut_down().expect("closed");
         drop(fs);
         let record = device.record();
-        let cuts = record.cuts(12, seed);
+        let cuts = record.cuts(pick(4, 12, 12), seed);
         let judged = record.judge_states(cuts, features, |state| {
             let copy = image.copy();
             copy.hold(state);

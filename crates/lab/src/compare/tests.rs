@@ -85,6 +85,9 @@ fn one_run_a_side_is_no_evidence() {
 
 #[test]
 fn several_runs_in_turns_raise_no_alarm_and_find_a_loss() {
+    if throughline_testkit::tier::is_too_long("trials of the statistics") {
+        return;
+    }
     const GATES: usize = 400;
     let mut noise = Noise(fastrand::Rng::with_seed(2));
     let mut count = |runs, percent, turns| {
@@ -104,6 +107,9 @@ fn several_runs_in_turns_raise_no_alarm_and_find_a_loss() {
 
 #[test]
 fn series_of_several_runs_are_compared_by_runs() {
+    if throughline_testkit::tier::is_too_long("trials of the statistics") {
+        return;
+    }
     const GATES: usize = 300;
     let mut noise = Noise(fastrand::Rng::with_seed(3));
     let choice = Choice {

@@ -63,6 +63,9 @@ fn sequential(mut pair: impl FnMut() -> (f64, f64), question: Question, max: usi
 /// The share of alarms stays within the bound. This checks the bound itself, not an estimate of it.
 #[test]
 fn the_bound_on_false_alarms_holds_over_every_swap_of_partners() {
+    if throughline_testkit::tier::is_too_long("trials of the statistics") {
+        return;
+    }
     let pairs = throughline_testkit::tier::pick(10, 10, 12);
     let mut noise = Noise::new(1);
     for (name, pattern) in PATTERNS {
@@ -105,6 +108,9 @@ fn the_bound_on_false_alarms_holds_over_every_swap_of_partners() {
 /// Equal runs, with every kind of noise: at most one alarm in a hundred at the default confidence.
 #[test]
 fn equal_runs_raise_at_most_one_alarm_in_a_hundred() {
+    if throughline_testkit::tier::is_too_long("trials of the statistics") {
+        return;
+    }
     let runs = throughline_testkit::tier::pick(300, 300, 1000);
     let mut noise = Noise::new(3);
     for (name, pattern) in PATTERNS {
@@ -247,6 +253,9 @@ fn few_pairs_are_never_certain() {
 /// called different far more often.
 #[test]
 fn a_run_that_ended_by_what_it_saw_keeps_the_interval_of_its_looks() {
+    if throughline_testkit::tier::is_too_long("trials of the statistics") {
+        return;
+    }
     let runs = throughline_testkit::tier::pick(100, 100, 400);
     const MOST: usize = 60;
     let mut noise = Noise::new(9);
@@ -292,6 +301,9 @@ fn a_run_that_ended_by_what_it_saw_keeps_the_interval_of_its_looks() {
 
 #[test]
 fn it_may_end_beside_a_loss_that_is_allowed() {
+    if throughline_testkit::tier::is_too_long("trials of the statistics") {
+        return;
+    }
     let mut noise = Noise::new(10);
     let question = Question::new(Better::Lower);
     let until = Until::Beside { loss_percent: 3.0 };

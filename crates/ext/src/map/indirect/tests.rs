@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use throughline_testkit::tier::pick;
+
 use super::super::store::{Budget, NodesMut, Root};
 use super::*;
 use crate::error::{Error, Reason};
@@ -122,7 +124,7 @@ fn routes_lead_to_one_slot_each() {
 
 #[test]
 fn random_changes_agree_with_a_map() {
-    for seed in 1..=12u64 {
+    for seed in 1..=pick(4, 12, 12u64) {
         println!("seed {seed}");
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let mut store = memory();
