@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use throughline::internal::{HeldObject, OpenImages, VolumeLayers, hold_object};
-use throughline::{Attributes, File, FileOptions, Format, Metadata, Node, OpenOptions, Volume};
+use throughline::{
+    Attributes, File, FileOptions, Format, Metadata, Node, NotExt, OpenOptions, Reason, Volume,
+};
 use throughline_explain::ours::{Watch, Watched, listening};
 use throughline_face::globals::Globals;
 use throughline_forms::files;
@@ -23,6 +25,9 @@ use crate::precious;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 use crate::unpacked::Unpacked;
+
+/// End of the superblock of a volume.
+const SUPERBLOCK_END: u64 = 2048;
 
 /// An opened place in an image.
 pub(crate) struct Opened {
@@ -207,9 +212,8 @@ impl Images {
             None => options.open(&file),
         };
         let place = (self.globals.offset, "--offset ");
-        let volume = opened.map_err(|error| {
-            opening_hint_at(error.into(), &shown, start_bytes, place).met(cannot())
-        })?;
+        let volume =
+            opened.map_err(|error| not_opened(error, &shown, start_bytes, place).met(cannot()))?;
         if access == Access::Write && !self.globals.quiet && start_bytes != self.globals.offset {
             note_copied_table(&options, &file);
         }
@@ -364,29 +368,48 @@ fn note_copied_table(options: &OpenOptions, disk: &Path) {
     }
 }
 
-/// As [`opening_hint`], for a volume that begins at `start_bytes`: in a partition, if that is not the offset
-/// of `place`, the offset that was given and its option.
-pub(crate) fn opening_hint_at(
-    problem: Problem,
+/// The problem of a volume that does not open, with what to do next. It begins at `start_bytes` of `disk`:
+/// in a partition, if that is not the offset of `place`, the offset that was given and its option, such as
+/// `--offset `.
+pub(crate) fn not_opened(
+    error: throughline::Error,
     disk: &Path,
     start_bytes: u64,
     place: (u64, &str),
 ) -> Problem {
-    if start_bytes == place.0 {
-        return opening_hint(problem, disk, place.0, place.1);
+    let none = not_ext(&error, disk);
+    let problem = in_partition(error.into(), disk, start_bytes, place.0);
+    match none {
+        Some(_) if start_bytes != place.0 => no_volume_in_partition(problem, disk, start_bytes),
+        Some(none) => no_volume(problem, none, disk, place),
+        None => problem,
     }
-    let reason = problem.reason.to_lowercase();
-    if reason.contains("magic") || reason.contains("not an ext") {
-        return Problem {
-            reason: "the partition holds no ext file system".to_owned(),
-            ..problem
+}
+
+/// Whether what was opened holds no volume, rather than a damaged one.
+fn not_ext(error: &throughline::Error, disk: &Path) -> Option<NotExt> {
+    match error {
+        throughline::Error::Caller(Reason::NotExt(why)) => Some(*why),
+        // A file shorter than a sector cannot be read as a disk.
+        throughline::Error::Device(_) => {
+            let bytes = disk.metadata().ok()?.len();
+            (bytes < SUPERBLOCK_END).then_some(NotExt::TooShort { bytes })
         }
-        .with_next(
-            "'throughline info IMAGE' shows what is in the partitions; 'throughline mkfs IMAGE@2' makes a \
-             file system in the second",
-        );
+        _ => None,
     }
-    // Advice for the whole disk would destroy it.
+}
+
+/// A problem of a volume in a partition, which begins at `start_bytes`, and not at `offset`: advice for the
+/// whole disk would destroy it.
+pub(crate) fn in_partition(
+    problem: Problem,
+    disk: &Path,
+    start_bytes: u64,
+    offset: u64,
+) -> Problem {
+    if start_bytes == offset {
+        return problem;
+    }
     let place = format!("{}?offset={start_bytes}", disk.display());
     Problem {
         next: problem.next.map(|next| next.replace("IMAGE", &place)),
@@ -394,38 +417,50 @@ pub(crate) fn opening_hint_at(
     }
 }
 
-/// Adds the next step for an image that does not open. `option` precedes an offset in the message, such as
-/// `--offset `.
-pub(crate) fn opening_hint(problem: Problem, image: &Path, offset: u64, option: &str) -> Problem {
-    // Read where a superblock would be.
-    let is_past_end = problem.reason.contains("past the end of the device");
-    let problem = match image.metadata() {
-        Ok(found) if is_past_end && found.len() < 2048 => Problem::new(format!(
-            "no ext file system: the file has only {} bytes",
-            found.len()
-        )),
-        _ => problem,
+fn no_volume_in_partition(problem: Problem, disk: &Path, start_bytes: u64) -> Problem {
+    let problem = Problem {
+        reason: "the partition holds no ext file system".to_owned(),
+        ..problem
     };
-    let reason = problem.reason.to_lowercase();
-    let is_none = ["magic", "not an ext", "has only"];
-    if !is_none.iter().any(|words| reason.contains(words)) {
-        return problem;
+    let shown = "'throughline info IMAGE' shows what is in the partitions";
+    let file = precious::open(disk);
+    let is_raw = |file: &std::fs::File| Format::of(file).is_ok_and(|format| format == Format::Raw);
+    let Some(found) = file
+        .filter(is_raw)
+        .and_then(|file| files::identify(&file, start_bytes))
+    else {
+        return problem.with_next(shown);
+    };
+    Problem {
+        reason: format!(
+            "the partition holds no ext file system: it is {}",
+            found.what
+        ),
+        ..problem
     }
+    .with_next(format!(
+        "with IMAGE the partition's device, which 'losetup -P -f --show {}' makes: {}",
+        disk.display(),
+        found.next
+    ))
+}
+
+fn no_volume(
+    problem: Problem,
+    none: NotExt,
+    image: &Path,
+    (offset, option): (u64, &str),
+) -> Problem {
     let file = precious::open(image);
     if let Some(file) = &file
         && let Ok(format) = Format::of(file)
         && format != Format::Raw
     {
-        let problem = Problem {
+        return Problem {
             reason: format!("the disk in the {format} image holds no ext file system"),
             ..problem
-        };
-        return match format.is_written() {
-            true => problem.with_next("'throughline mkfs IMAGE' makes one"),
-            false => problem.with_next(
-                "check the name: 'throughline mkfs' makes a file system in a raw or qcow2 image",
-            ),
-        };
+        }
+        .with_next("'throughline info IMAGE' shows what is in it");
     }
     if let Some(found) = file.and_then(|file| files::identify(&file, offset)) {
         return Problem {
@@ -434,10 +469,14 @@ pub(crate) fn opening_hint(problem: Problem, image: &Path, offset: u64, option: 
         }
         .with_next(found.next);
     }
-    if reason.contains("has only") {
-        return problem.with_next(match image.metadata().is_ok_and(|found| found.len() > 0) {
-            true => "check the name: this is another file than an image",
-            false => "make a file system on it: throughline mkfs IMAGE SIZE",
+    let problem = Problem {
+        reason: format!("no ext file system: {none}"),
+        ..problem
+    };
+    if let NotExt::TooShort { bytes } = none {
+        return problem.with_next(match bytes {
+            0 => "make a file system on it: throughline mkfs IMAGE SIZE",
+            _ => "check the name: this is another file than an image",
         });
     }
     let next = if offset == 0 {

@@ -123,6 +123,26 @@ pub enum Reason {
     /// The file ends before the end of a range that must be read in full.
     #[error("the file ends before the range does")]
     PastEnd,
+    /// What was opened holds no ext2, ext3 or ext4 volume.
+    #[error("no ext file system: {0}")]
+    NotExt(NotExt),
+}
+
+/// How one sees that there is no ext2, ext3 or ext4 volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotExt {
+    /// There is no room for a superblock.
+    #[error("the device has only {bytes} bytes")]
+    TooShort {
+        /// The length of the device.
+        bytes: u64,
+    },
+    /// There is no superblock.
+    #[error("superblock magic is {found:#06x}, not 0xef53")]
+    Magic {
+        /// What is there instead.
+        found: u16,
+    },
 }
 
 /// Damage on the volume: where, and what exactly.

@@ -121,8 +121,8 @@ fn check(journal: &Disk, sb: &Superblock, geo: &Geometry) -> Result<()> {
         false => Ok(()),
     };
     let none = "what is named as the journal holds no external journal";
-    let own = match primary::read(journal) {
-        Err(Error::Corrupt(_)) => return Err(Reason::Invalid(none).into()),
+    let own = match primary::find(journal) {
+        Err(Error::Caller(Reason::NotExt(_))) => return Err(Reason::Invalid(none).into()),
         own => own?,
     };
     refuse(!own.incompat().contains(Incompat::JOURNAL_DEV), none)?;

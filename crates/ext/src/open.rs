@@ -163,12 +163,12 @@ impl Fs {
     /// # Errors
     /// `Unsupported` for an unknown incompatible feature, by name. For writing, also for an external journal
     /// that was not named, for a volume that has recorded errors ([`OpenOptions::allow_unclean`]), and for a
-    /// journal that holds transactions although the superblock says that it needs no recovery. `Corrupt` if
-    /// this is not an ext volume, if its superblock contradicts itself or the device's length, or if its
-    /// journal is damaged. `Busy` if another machine has it open (`mmp`). `ReadOnly` for writing to a
-    /// read-only device.
+    /// journal that holds transactions although the superblock says that it needs no recovery.
+    /// [`Reason::NotExt`] if this is not an ext volume. `Corrupt` if its superblock contradicts itself or
+    /// the device's length, or if its journal is damaged. `Busy` if another machine has it open (`mmp`).
+    /// `ReadOnly` for writing to a read-only device.
     pub fn open(disk: Arc<Disk>, options: &OpenOptions) -> Result<Self> {
-        let sb = primary::read(&disk)?;
+        let sb = primary::find(&disk)?;
         let gate = gate(&sb);
         if let Gate::Refuse(why) = gate {
             return Err(Error::Unsupported(why));

@@ -18,10 +18,10 @@ use throughline_extfmt::features::{Compat, Incompat, RoCompat};
 use throughline_extfmt::geometry::GOOD_OLD_INODE_BYTES;
 use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 use throughline_extfmt::{Geometry, InodeNumber, Superblock};
-use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, IntoBytes};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, NotExt, Reason, Result};
 
 /// Backups to read before the primary counts as damaged.
 const BACKUPS_ASKED: usize = 3;
@@ -54,12 +54,28 @@ impl Primary {
     }
 }
 
-/// Reads the superblock; only its magic number is checked.
+/// Reads the superblock of a device that may hold no volume; only its magic number is checked.
 ///
 /// # Errors
-/// `Corrupt` if there is none; device errors.
-pub(crate) fn read(disk: &Disk) -> Result<Superblock> {
+/// [`Reason::NotExt`] if there is none; device errors.
+pub fn find(disk: &Disk) -> Result<Superblock> {
     Ok(read_around(disk)?.0)
+}
+
+/// Reads the superblock of a volume; only its magic number is checked.
+///
+/// # Errors
+/// `Corrupt` if it is no longer there; device errors.
+pub(crate) fn read(disk: &Disk) -> Result<Superblock> {
+    find(disk).map_err(as_damage)
+}
+
+/// The error of a superblock that must be there.
+fn as_damage(error: Error) -> Error {
+    match error {
+        Error::Caller(Reason::NotExt(why)) => Error::corrupt(why.to_string()),
+        other => other,
+    }
 }
 
 /// Rejects a volume that extends past its device.
@@ -80,7 +96,7 @@ fn check_length(disk: &Disk, geo: &Geometry) -> Result<()> {
 /// # Errors
 /// Device errors; `Corrupt` if the superblock is no longer there.
 pub(crate) fn edit(disk: &Disk, edit: impl FnOnce(&mut Superblock)) -> Result<U32> {
-    let (mut last, mut bytes) = read_around(disk)?;
+    let (mut last, mut bytes) = read_around(disk).map_err(as_damage)?;
     let mut edited = last;
     edit(&mut edited);
     let (start, at) = place(disk);
@@ -113,15 +129,18 @@ fn read_around(disk: &Disk) -> Result<(Superblock, Vec<u8>)> {
     let (start, at) = place(disk);
     let bytes = (at + SUPERBLOCK_BYTES).next_multiple_of(logical);
     if disk.len_bytes() < start.saturating_add(bytes as u64) {
-        return Err(Error::corrupt(format!(
-            "no ext file system: the device has only {} bytes",
-            disk.len_bytes()
-        )));
+        let bytes = disk.len_bytes();
+        return Err(Reason::NotExt(NotExt::TooShort { bytes }).into());
     }
     let mut bytes = vec![0; bytes];
     Purpose::Metadata.during(|| disk.read_at(start, &mut bytes))?;
-    let superblock = Superblock::read(bytes.get(at..).unwrap_or_default())
-        .map_err(|e| Error::corrupt(format!("no ext file system: {e}")))?;
+    let there = bytes.get(at..).unwrap_or_default();
+    let (superblock, _) = Superblock::read_from_prefix(there)
+        .map_err(|_| Error::corrupt("superblock is cut short"))?;
+    if !superblock.has_magic() {
+        let found = superblock.s_magic.get();
+        return Err(Reason::NotExt(NotExt::Magic { found }).into());
+    }
     Ok((superblock, bytes))
 }
 

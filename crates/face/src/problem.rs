@@ -264,6 +264,7 @@ fn caller(reason: Reason) -> Problem {
         Reason::Busy(who) => who,
         // These texts are more precise than the system's.
         Reason::Invalid(_)
+        | Reason::NotExt(_)
         | Reason::InUse { .. }
         | Reason::NoKey
         | Reason::NoAttribute

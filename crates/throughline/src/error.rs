@@ -167,7 +167,8 @@ fn errno_of(reason: &Reason) -> Option<Errno> {
         Reason::NameTooLong => Errno::NAMETOOLONG,
         Reason::ReadOnly => Errno::ROFS,
         Reason::Permission => Errno::PERM,
-        Reason::Invalid(_) => Errno::INVAL,
+        // As mount(2).
+        Reason::Invalid(_) | Reason::NotExt(_) => Errno::INVAL,
         Reason::TooManyLinks => Errno::MLINK,
         Reason::Loop => Errno::LOOP,
         Reason::NoKey => Errno::NOKEY,
@@ -190,7 +191,11 @@ impl From<Error> for io::Error {
         let says_more = match &error {
             Error::Caller(reason) => matches!(
                 reason,
-                Reason::Invalid(_) | Reason::Busy(_) | Reason::InUse { .. } | Reason::AttributeName
+                Reason::Invalid(_)
+                    | Reason::NotExt(_)
+                    | Reason::Busy(_)
+                    | Reason::InUse { .. }
+                    | Reason::AttributeName
             ),
             _ => true,
         };

@@ -230,8 +230,8 @@ pub use throughline_device::{
 };
 pub use throughline_ext::{
     Abort, AccessTimes, Acl, AclEntry, AclTag, Caller, Clock, Corrupt, Fallocate, InodeFlags,
-    JournalCounts, LogInfo, OnError, OpenFor, OrphansProcessed, QuotaLimits, Reason, Recovery,
-    RenameMode, Replayed, StatFs, TakeDown, XattrMode,
+    JournalCounts, LogInfo, NotExt, OnError, OpenFor, OrphansProcessed, QuotaLimits, Reason,
+    Recovery, RenameMode, Replayed, StatFs, TakeDown, XattrMode,
 };
 pub use throughline_fileio::throttle::{Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;

@@ -11,7 +11,7 @@ use throughline_explain::ours::listening;
 use super::df::image_of;
 use crate::context::Context;
 use crate::image_name::ImageName;
-use crate::images::opening_hint_at;
+use crate::images::not_opened;
 use crate::objects::Identity;
 use crate::place::Place;
 use crate::problem::{Failure, Problem};
@@ -76,15 +76,9 @@ fn recover(context: &mut Context, image: &Path) -> Result<RecoveryReport, Failur
             Error::Corrupt(_) => EXIT_ERRORS_LEFT,
             _ => EXIT_FAILED,
         };
-        let problem = Problem::from(error);
-        match options.start_bytes(&file) {
-            Ok(start_bytes) if start_bytes != context.globals.offset => {
-                let place = (context.globals.offset, "--offset ");
-                opening_hint_at(problem, &file, start_bytes, place)
-            }
-            _ => problem,
-        }
-        .met(cannot())
+        let offset = context.globals.offset;
+        let start_bytes = options.start_bytes(&file).unwrap_or(offset);
+        not_opened(error, &file, start_bytes, (offset, "--offset ")).met(cannot())
     })
 }
 

@@ -11,7 +11,7 @@ use super::df::image_of;
 use super::replay::parts;
 use crate::context::Context;
 use crate::image_name::ImageName;
-use crate::images::opening_hint_at;
+use crate::images::{in_partition, not_opened};
 use crate::place::Place;
 use crate::problem::{Failure, Problem};
 use crate::progress::Progress;
@@ -67,15 +67,16 @@ pub(crate) fn run(args: &ResizeArgs, context: &mut Context) -> Result<(), Failur
     let report = report.map_err(|error| {
         let offset = context.globals.offset;
         let start_bytes = options.start_bytes(&file).unwrap_or(offset);
-        let place = (offset, "--offset ");
         let is_virtual = options.format_of(&file).is_ok_and(|it| it != Format::Raw);
         let problem = match error {
             ResizeError::Size(why) if is_virtual => Problem::new(why).with_next(
                 "'qemu-img resize IMAGE SIZE' changes the size of the disk that the volume is in",
             ),
-            error => problem(error),
+            ResizeError::Volume(error) => {
+                not_opened(error, &file, start_bytes, (offset, "--offset "))
+            }
+            error => in_partition(problem(error), &file, start_bytes, offset),
         };
-        let problem = opening_hint_at(problem, &file, start_bytes, place);
         problem.met(format!("cannot change the size of {}", quote(&image)))
     })?;
     if context.json {

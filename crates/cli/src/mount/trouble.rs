@@ -125,7 +125,7 @@ pub(super) fn opening(plan: &Plan, image: &Path, error: Error) -> Problem {
     let offset = plan.options.offset_bytes;
     let start_bytes = plan.open.start_bytes(image).unwrap_or(offset);
     let place = (offset, "-o offset=");
-    let problem = crate::images::opening_hint_at(error.into(), image, start_bytes, place);
+    let problem = crate::images::not_opened(error, image, start_bytes, place);
     if problem.next.is_some() {
         return problem;
     }

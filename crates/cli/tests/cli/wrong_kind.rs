@@ -60,7 +60,7 @@ fn images_of_disks() {
         is_called(
             &path,
             "qcow2 image holds no ext file system",
-            "throughline mkfs",
+            "throughline info",
         );
     }
 }
@@ -191,6 +191,136 @@ fn a_disk_with_partitions() {
             assert!(ok(["ls", place]).contains("inside"));
         }
         assert!(ok(["ls", "--offset", "8192s", &place]).contains("inside"));
+    }
+}
+
+/// Start of the partitions of [`partitioned`].
+const FIRST: usize = 2048 * 512;
+const SECOND: usize = 8192 * 512;
+
+/// A disk of two partitions, the second with this volume, of at most 8 MiB; `None` without `sfdisk`.
+fn partitioned(image: &Image) -> Option<Vec<u8>> {
+    let (disk, script) = (image.sibling("disk"), image.sibling("script"));
+    empty(&disk, 32 << 20);
+    fs::write(
+        &script,
+        "label: gpt\nstart=2048,size=4096\nstart=8192,size=16384\n",
+    )
+    .unwrap();
+    let sfdisk = tool("sfdisk")
+        .arg("-q")
+        .arg(&disk)
+        .stdin(fs::File::open(&script).unwrap())
+        .output();
+    if !sfdisk.is_ok_and(|output| output.status.success()) {
+        throughline_testkit::missing!("sfdisk");
+        return None;
+    }
+    let mut bytes = fs::read(&disk).unwrap();
+    let volume = fs::read(image.path()).unwrap();
+    bytes[SECOND..][..volume.len()].copy_from_slice(&volume);
+    Some(bytes)
+}
+
+/// The advice for a partition must not destroy another one, nor what is in it.
+#[test]
+fn what_a_partition_holds_is_named() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("8M", &["-t", "ext4"]);
+    let Some(disk) = partitioned(&image) else {
+        return;
+    };
+    let path = image.sibling("disk");
+    let place = format!("{}@1", path.display());
+    for (at, magic, what) in [
+        (0, &b"LUKS\xba\xbe"[..], "encrypted with LUKS"),
+        (512, b"LABELONE", "an LVM physical volume"),
+        (54, b"FAT16   ", "a FAT file system"),
+        (0, b"nothing that is known", "holds no ext file system"),
+    ] {
+        let mut bytes = disk.clone();
+        bytes[FIRST + at..][..magic.len()].copy_from_slice(magic);
+        fs::write(&path, &bytes).unwrap();
+        let root = format!("{place}:/");
+        for words in [
+            &["ls", &root][..],
+            &["mkdir", &format!("{root}x")],
+            &["resize", &place, "min"],
+            &["replay", &place],
+        ] {
+            let ran = run(words);
+            let said =
+                ran.stderr.contains("the partition holds no ext") && ran.stderr.contains(what);
+            let has_next = ran.stderr.contains("next:") && !ran.stderr.contains("mkfs");
+            assert!(
+                said && has_next && ran.code != Some(0),
+                "{words:?}: {}",
+                ran.stderr
+            );
+        }
+        assert!(fs::read(&path).unwrap() == bytes, "{what}");
+    }
+}
+
+/// Damage is no reason to make another file system.
+#[test]
+fn a_damaged_volume_is_an_ext_volume() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("8M", &["-t", "ext4", "-O", "mmp"]);
+    let file = image.sibling("file");
+    fs::write(&file, noise(300_000, 3)).unwrap();
+    ok(["cp", str(&file), &image.at("/file")]);
+    let sound = fs::read(image.path()).unwrap();
+    let no_extents = |image: &Image| {
+        throughline_testkit::e2fs::debugfs_write(&image.path(), "sif /file block[0] 0");
+    };
+    let no_mmp = |image: &Image| {
+        image.patch(|bytes| {
+            let at = bytes
+                .chunks(1024)
+                .position(|block| block.starts_with(b"PMM\0"));
+            bytes[1024 * at.expect("an MMP block")] = 0;
+        });
+    };
+    type Damage = fn(&Image);
+    for (damage, commands) in [
+        (no_extents as Damage, &[&["resize", "IMAGE", "min"][..]][..]),
+        (
+            no_mmp,
+            &[&["resize", "IMAGE", "min"], &["mkdir", "IMAGE:/x"]],
+        ),
+    ] {
+        fs::write(image.path(), &sound).unwrap();
+        damage(&image);
+        let mut places = vec![str(&image.path()).to_owned()];
+        if let Some(bytes) = partitioned(&image) {
+            let disk = image.sibling("disk");
+            fs::write(&disk, bytes).unwrap();
+            places.push(format!("{}@2", disk.display()));
+        }
+        let qcow2 = image.sibling("qcow2");
+        if made(
+            "qemu-img",
+            ["convert", "-O", "qcow2", str(&image.path()), str(&qcow2)],
+        ) {
+            places.push(str(&qcow2).to_owned());
+        }
+        for place in places {
+            for words in commands {
+                let words: Vec<_> = words
+                    .iter()
+                    .map(|word| word.replace("IMAGE", &place))
+                    .collect();
+                let ran = run(&words);
+                let is_wrong = |wrong: &str| ran.stderr.contains(wrong);
+                let is_none = ["no ext", "mkfs", "not an ext"].into_iter().any(is_wrong);
+                assert!(!is_none && ran.code != Some(0), "{words:?}: {}", ran.stderr);
+            }
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use throughline_extfmt::{FsBlock, InodeNumber};
 use throughline_testkit::tier::pick;
 
 use crate::testing::{Image, SHAPES};
-use crate::{Error, OpenOptions, Reason, Result};
+use crate::{Error, NotExt, OpenOptions, Reason, Result};
 
 fn writing() -> OpenOptions {
     OpenOptions {
@@ -105,12 +105,19 @@ fn a_truncated_or_empty_image_is_refused() {
         .expect("the image");
     file.set_len(9 << 20).expect("truncated");
     assert!(corrupt(image.try_open(&OpenOptions::default())).contains("truncated"));
-    file.set_len(1500).expect("truncated");
-    assert!(corrupt(image.try_open(&OpenOptions::default())).contains("no ext file system"));
-    file.set_len(0).expect("truncated");
-    assert!(corrupt(image.try_open(&OpenOptions::default())).contains("no ext file system"));
-    file.set_len(1 << 20).expect("grown, all zero");
-    assert!(corrupt(image.try_open(&OpenOptions::default())).contains("no ext file system"));
+    for (bytes, why) in [
+        (1500, NotExt::TooShort { bytes: 1500 }),
+        (0, NotExt::TooShort { bytes: 0 }),
+        (1 << 20, NotExt::Magic { found: 0 }),
+    ] {
+        file.set_len(bytes).expect("truncated, or grown with zeros");
+        let opened = image.try_open(&OpenOptions::default());
+        assert!(
+            matches!(&opened, Err(Error::Caller(Reason::NotExt(found))) if *found == why),
+            "{why}: {:?}",
+            opened.err()
+        );
+    }
 }
 
 #[test]

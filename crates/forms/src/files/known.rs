@@ -131,8 +131,8 @@ pub(super) fn find(file: &File, start: u64) -> Option<Found> {
 pub(super) fn empty(file: &File, start: u64) -> Option<Found> {
     is_zeros(file, start).then(|| Found {
         what: "empty: it begins with 1 MiB of zeros".to_owned(),
-        next: "make a file system on it: throughline mkfs IMAGE; or, if it is a disk, give the start of its \
-            volume with --offset".to_owned(),
+        next: "if nothing is on it yet, make a file system: throughline mkfs IMAGE; if it is a disk, give the \
+            start of its volume with --offset".to_owned(),
     })
 }
 

@@ -102,7 +102,7 @@ pub fn grown(sb: &Superblock, blocks: u64) -> Result<Resized> {
 ///
 /// # Errors
 /// [`Error::Invalid`](crate::Error::Invalid) if there is none; of the device.
-pub fn superblock(disk: &Disk) -> Result<Superblock> {
+fn superblock(disk: &Disk) -> Result<Superblock> {
     let bytes = read_bytes(disk, SUPERBLOCK_OFFSET, SUPERBLOCK_BYTES)?;
     Ok(Superblock::read(&bytes)?)
 }

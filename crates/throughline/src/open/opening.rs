@@ -46,11 +46,11 @@ impl OpenOptions {
     ///
     /// # Errors
     /// [`Error::Open`] if the file cannot be opened or locked (the text names the lock's holder if known);
-    /// [`Error::Corrupt`] if it is not an ext2, ext3 or ext4 volume, or a damaged one; [`Error::Unsupported`]
-    /// for unknown features, by name; for writing, also for features that are supported read-only and for a
-    /// volume that `e2fsck` must check; [`Reason::Busy`] if another process has it open for writing, naming
-    /// that process; for writing, [`Reason::InUse`] if the kernel uses it (readers can ask
-    /// [`kernel_holder`](crate::kernel_holder)).
+    /// [`Reason::NotExt`] if it is not an ext2, ext3 or ext4 volume; [`Error::Corrupt`] for a damaged one;
+    /// [`Error::Unsupported`] for unknown features, by name; for writing, also for features that are
+    /// supported read-only and for a volume that `e2fsck` must check; [`Reason::Busy`] if another process
+    /// has it open for writing, naming that process; for writing, [`Reason::InUse`] if the kernel uses it
+    /// (readers can ask [`kernel_holder`](crate::kernel_holder)).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
         let new_overlay = (self.image.overlay_path()).filter(|overlay| !overlay.exists());

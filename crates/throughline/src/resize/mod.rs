@@ -147,7 +147,7 @@ impl OpenOptions {
         size: NewSize,
     ) -> Result<ResizeReport, ResizeError> {
         let (options, disk) = to_plan(self, path.as_ref())?;
-        if let Some(found) = resize::interrupted(&disk)? {
+        if let Some(found) = interrupted(&disk)? {
             return completed(&found, &disk, size);
         }
         let options = &options;
@@ -192,7 +192,7 @@ pub(crate) fn resize_on(
     new_size: NewSize,
     show: Show<'_>,
 ) -> Result<ResizeReport, ResizeError> {
-    let found = resize::interrupted(disk)?;
+    let found = interrupted(disk)?;
     let completed = found.is_some();
     if let Some(found) = found {
         let claim = Claim::take(disk)?;
@@ -201,7 +201,7 @@ pub(crate) fn resize_on(
     }
     let recovery = recover_first(options, disk)?;
 
-    let superblock = resize::superblock(disk)?;
+    let superblock = throughline_ext::find_superblock(disk)?;
     check_backups(disk)?;
     let before = superblock.blocks_count();
     let block_bytes = 1024 << superblock.s_log_block_size.get();
@@ -365,9 +365,16 @@ fn check_state(volume: &Volume) -> Result<(), ResizeError> {
     Ok(())
 }
 
+/// The change of size that a crash interrupted.
+fn interrupted(disk: &Disk) -> Result<Option<resize::Interrupted>, ResizeError> {
+    // Whether there is a volume is asked first: its error says it.
+    throughline_ext::find_superblock(disk)?;
+    Ok(resize::interrupted(disk)?)
+}
+
 /// Checks that the superblock is as its backups, which are about to be overwritten.
 fn check_backups(disk: &Disk) -> Result<(), ResizeError> {
-    let superblock = resize::superblock(disk)?;
+    let superblock = throughline_ext::find_superblock(disk)?;
     throughline_ext::check_backups(disk, &superblock)
         .map_err(|error| ResizeError::NeedsCheck(error.to_string()))
 }
@@ -441,7 +448,8 @@ fn make_room(disk: &Disk, before: u64, blocks: u64, block_bytes: u32) -> Result<
 /// After an error: cuts a file to its old length, if the volume has not become larger. What was written
 /// behind its end is of no use to a second run.
 fn give_room_back(disk: &Disk, before: u64, file_bytes: u64) {
-    let has_old_size = resize::superblock(disk).is_ok_and(|now| now.blocks_count() == before);
+    let has_old_size =
+        throughline_ext::find_superblock(disk).is_ok_and(|now| now.blocks_count() == before);
     if has_old_size && disk.len_bytes() > file_bytes {
         // The first error is the one to report.
         let _ = disk.set_len(file_bytes);
