@@ -105,7 +105,7 @@ fn handles_of_all_kinds_do_what_the_model_does() {
 #[test]
 fn handles_of_all_kinds_on_later_shapes_do_what_the_model_does() {
     let seeds = Seeds {
-        usual: 4 * LATER.len() as u64,
+        usual: 3 * LATER.len() as u64,
         soak: SOAK_SEEDS,
         found: &[],
     };

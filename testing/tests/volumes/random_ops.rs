@@ -57,7 +57,7 @@ fn run(seed: u64, scratch: &Scratch, shapes: &[Shape]) -> Result<Counts, String>
 #[test]
 fn random_operations_do_what_the_model_does() {
     let seeds = Seeds {
-        usual: 100,
+        usual: 60,
         soak: SOAK_SEEDS,
         found: &FOUND,
     };
@@ -69,7 +69,7 @@ fn random_operations_do_what_the_model_does() {
 #[test]
 fn random_operations_on_later_shapes_do_what_the_model_does() {
     let seeds = Seeds {
-        usual: 6 * LATER.len() as u64,
+        usual: 4 * LATER.len() as u64,
         soak: SOAK_SEEDS,
         found: &[],
     };

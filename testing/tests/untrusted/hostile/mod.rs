@@ -37,7 +37,7 @@ fn seeds(many: u64) -> Range<u64> {
 }
 
 fn per_recipe() -> u64 {
-    throughline_testkit::tier::pick(8, 100, 20_000)
+    throughline_testkit::tier::pick(8, 60, 20_000)
 }
 
 fn bases() -> Vec<(&'static str, Base)> {
