@@ -111,11 +111,11 @@ fn volumes_in_memory() {
     );
     assert!(matches!(
         Volume::in_memory(Vec::new()),
-        Err(Error::Corrupt(_))
+        Err(Error::Caller(Reason::NotExt(_)))
     ));
     assert!(matches!(
         Volume::in_memory(vec![7; 12_345]),
-        Err(Error::Corrupt(_))
+        Err(Error::Caller(Reason::NotExt(_)))
     ));
 }
 

@@ -72,6 +72,7 @@ fn every_type_is_debug_send_and_sync() {
         NewNode,
         NewSize,
         Node,
+        NotExt,
         OnError,
         Op,
         OpenFor,
