@@ -368,9 +368,9 @@ fn note_copied_table(options: &OpenOptions, disk: &Path) {
     }
 }
 
-/// The problem of a volume that does not open, with what to do next. It begins at `start_bytes` of `disk`:
-/// in a partition, if that is not the offset of `place`, the offset that was given and its option, such as
-/// `--offset `.
+/// The problem of a volume that does not open, with the next step. `place` is the offset that the user gave,
+/// and the option before it, such as `--offset `. If the volume begins elsewhere on `disk`, at `start_bytes`,
+/// it is in a partition.
 pub(crate) fn not_opened(
     error: throughline::Error,
     disk: &Path,
@@ -399,8 +399,8 @@ fn not_ext(error: &throughline::Error, disk: &Path) -> Option<NotExt> {
     }
 }
 
-/// A problem of a volume in a partition, which begins at `start_bytes`, and not at `offset`: advice for the
-/// whole disk would destroy it.
+/// If the volume is in a partition (it begins at `start_bytes`, not at the `offset` that the user gave),
+/// names it in the next step: taken for the whole disk, that step would destroy the disk.
 pub(crate) fn in_partition(
     problem: Problem,
     disk: &Path,
@@ -439,7 +439,7 @@ fn no_volume_in_partition(problem: Problem, disk: &Path, start_bytes: u64) -> Pr
         ..problem
     }
     .with_next(format!(
-        "with IMAGE the partition's device, which 'losetup -P -f --show {}' makes: {}",
+        "'losetup -P -f --show {}' makes a device of each partition; with that as IMAGE: {}",
         disk.display(),
         found.next
     ))

@@ -157,9 +157,9 @@ impl Inodes {
         }
     }
 
-    /// The image on disk of an attribute value without users, which is an orphan: as any unnamed inode, since
-    /// the kernel (6.4 to 6.18) takes no orphan for sound that says that it holds a value. Not with quotas:
-    /// those who recover it must see that it was not charged.
+    /// What is stored for an attribute value without users, which is an orphan: an ordinary unnamed inode.
+    /// The kernel (6.4 to 6.18) takes an orphan with the flag of a value for damage. With quotas the flag
+    /// stays, since it tells a recovery that the inode was not charged.
     fn unused_value(&self, raw: &InodeImage) -> Option<InodeImage> {
         let flags = raw.flags();
         let is_value = flags.contains(InodeFlags::EA_INODE) && !self.quotas.is_on();

@@ -367,7 +367,7 @@ fn check_state(volume: &Volume) -> Result<(), ResizeError> {
 
 /// The change of size that a crash interrupted.
 fn interrupted(disk: &Disk) -> Result<Option<resize::Interrupted>, ResizeError> {
-    // Whether there is a volume is asked first: its error says it.
+    // First, because its error says by type that there is no volume.
     throughline_ext::find_superblock(disk)?;
     Ok(resize::interrupted(disk)?)
 }
