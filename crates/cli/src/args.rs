@@ -27,6 +27,8 @@ fn json(help: &'static str) -> Arg {
 /// everything else is a path on the host. IMAGE:/path is a host path only if IMAGE does not exist and the
 /// directory 'IMAGE:' does. In a disk with partitions, IMAGE means the only partition with an ext file
 /// system, IMAGE@2 means partition 2, and IMAGE@root that with the label root.
+/// If there is no file of that name, a command that reads takes * and ? in /path as a pattern. A command that
+/// changes or removes files does so only with --glob: quotes do not pass the shell.
 /// IMAGE may be an object in object storage, which is only read: s3://BUCKET/KEY, gs://, az:// or https://.
 /// If its URL has a password (https://USER:PASSWORD@HOST/KEY) or a signature (a query), that is shown
 /// nowhere, and the list of processes has it only for a moment. It need not be in an argument at all: name

@@ -9,6 +9,7 @@ use throughline_face::program::failure_code;
 use crate::images::{Access, Images, Opened};
 use crate::interrupt::Interrupt;
 use crate::output::{Complaints, Output};
+use crate::pattern::Purpose;
 use crate::place::Place;
 use crate::problem::Failure;
 
@@ -62,9 +63,9 @@ impl Context {
     pub(crate) fn expand(
         &mut self,
         places: &[Place],
-        access: Access,
+        purpose: Purpose,
     ) -> Result<Vec<Place>, Failure> {
-        crate::pattern::expand(&mut self.images, places, access)
+        crate::pattern::expand(&mut self.images, places, purpose)
     }
 
     /// Opens each place, with patterns expanded, and calls `part` for it. Failures are handled as by
@@ -72,13 +73,14 @@ impl Context {
     pub(crate) fn each_opened(
         &mut self,
         places: &[Place],
-        access: Access,
+        purpose: Purpose,
         mut part: impl FnMut(&mut Context, &Opened) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let places = self.expand(places, access)?;
+        let places = self.expand(places, purpose)?;
         self.each(&places, |context, place| {
-            let opened = context.open(place, access)?;
+            let opened = context.open(place, purpose.access())?;
             part(context, &opened)
+                .map_err(|failure| purpose.explain(failure, &opened.volume, &opened.path))
         })
     }
 

@@ -7,7 +7,8 @@ use std::path::Path;
 use throughline::{Dir, Metadata, Node, Volume};
 
 use crate::context::Context;
-use crate::images::{Access, Opened};
+use crate::images::Opened;
+use crate::pattern::Purpose;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem, Result as Step};
 
@@ -316,12 +317,12 @@ where
 pub(crate) fn each(
     context: &mut Context,
     places: &[Place],
-    access: Access,
+    purpose: Purpose,
     reach: Reach,
     visit: impl FnMut(&mut Context, &At<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut each = Each { reach, visit };
-    context.each_opened(places, access, |context, opened| {
+    context.each_opened(places, purpose, |context, opened| {
         walk(context, opened, reach.follow, &mut each)
     })
 }

@@ -7,6 +7,7 @@ use clap::Args;
 use crate::context::Context;
 use crate::copy::{ImageContent, ToStdout};
 use crate::images::Access;
+use crate::pattern::Purpose;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 
@@ -16,7 +17,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Arguments of `cat`.
 #[derive(Args, Debug)]
 pub(crate) struct CatArgs {
-    /// Files in images, on the host, or - for standard input
+    /// Files in images, on the host, or - for standard input; * and ? match names in images
     #[arg(required = true, value_name = "PLACE")]
     places: Vec<Place>,
 }
@@ -25,7 +26,7 @@ pub(crate) struct CatArgs {
 pub(crate) fn run(args: &CatArgs, context: &mut Context) -> Result<(), Failure> {
     let mut buffer = vec![0; CHUNK_BYTES];
     let mut to_stdout = ToStdout::new()?;
-    let places = context.expand(&args.places, Access::Read)?;
+    let places = context.expand(&args.places, Purpose::Read)?;
     context.each(&places, |context, place| match place {
         Place::Stream => copy(&mut std::io::stdin().lock(), &mut buffer, place, context),
         Place::Host(path) => {

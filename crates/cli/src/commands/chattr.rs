@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::context::Context;
-use crate::images::Access;
+use crate::pattern::Glob;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::walk::{Reach, each};
@@ -25,22 +25,30 @@ pub(crate) struct ChattrArgs {
     /// Set the project ID
     #[arg(short, long, value_name = "NUMBER")]
     project: Option<u32>,
+    #[command(flatten)]
+    glob: Glob,
 }
 
 /// Changes the flags of each place.
 pub(crate) fn run(args: &ChattrArgs, context: &mut Context) -> Result<(), Failure> {
     let reach = Reach::files(args.recursive);
-    each(context, &args.places, Access::Write, reach, |_, at| {
-        let node = at.node()?;
-        let cannot = || format!("cannot change the flags of {}", at.place);
-        let before = node.flags();
-        let after = args.change.apply(before);
-        if after != before {
-            node.set_flags(after).doing(cannot)?;
-        }
-        match args.project {
-            Some(project) => node.set_project(project).doing(cannot),
-            None => Ok(()),
-        }
-    })
+    each(
+        context,
+        &args.places,
+        args.glob.changes(),
+        reach,
+        |_, at| {
+            let node = at.node()?;
+            let cannot = || format!("cannot change the flags of {}", at.place);
+            let before = node.flags();
+            let after = args.change.apply(before);
+            if after != before {
+                node.set_flags(after).doing(cannot)?;
+            }
+            match args.project {
+                Some(project) => node.set_project(project).doing(cannot),
+                None => Ok(()),
+            }
+        },
+    )
 }

@@ -5,7 +5,7 @@ use throughline::Attributes;
 use throughline_forms::mode::{ModeChange, show};
 
 use crate::context::Context;
-use crate::images::Access;
+use crate::pattern::Glob;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::walk::{Reach, each};
@@ -26,6 +26,8 @@ pub(crate) struct ChmodArgs {
     /// Print what was changed
     #[arg(short, long)]
     verbose: bool,
+    #[command(flatten)]
+    glob: Glob,
 }
 
 /// Changes each place's mode.
@@ -34,7 +36,7 @@ pub(crate) fn run(args: &ChmodArgs, context: &mut Context) -> Result<(), Failure
     each(
         context,
         &args.places,
-        Access::Write,
+        args.glob.changes(),
         reach,
         |context, at| {
             let before = at.meta.mode();

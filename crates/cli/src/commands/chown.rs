@@ -5,7 +5,7 @@ use throughline::{Attributes, Metadata};
 use throughline_forms::owner::Owner;
 
 use crate::context::Context;
-use crate::images::Access;
+use crate::pattern::Glob;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::walk::{Reach, each};
@@ -28,6 +28,8 @@ pub(crate) struct ChownArgs {
     /// Print what was changed
     #[arg(short, long)]
     verbose: bool,
+    #[command(flatten)]
+    glob: Glob,
 }
 
 /// Changes each place's owner.
@@ -41,7 +43,7 @@ pub(crate) fn run(args: &ChownArgs, context: &mut Context) -> Result<(), Failure
     each(
         context,
         &args.places,
-        Access::Write,
+        args.glob.changes(),
         reach,
         |context, at| {
             at.node()?

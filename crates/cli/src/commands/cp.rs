@@ -16,7 +16,8 @@ use crate::problem::Failure;
 /// Arguments of `cp`.
 #[derive(Args, Debug)]
 pub(crate) struct CpArgs {
-    /// Sources, then the target: a new name or a directory. - is standard input or output
+    /// Sources, then the target: a new name or a directory. - is standard input or output;
+    /// in sources in images, * and ? match names
     #[arg(required = true, value_name = "PLACE")]
     places: Vec<Place>,
     /// Copy directories with their contents

@@ -9,7 +9,7 @@ use throughline::Metadata;
 
 use super::describe::named;
 use crate::context::Context;
-use crate::images::Access;
+use crate::pattern::Purpose;
 use crate::place::Place;
 use crate::problem::Failure;
 use crate::text::human;
@@ -18,7 +18,7 @@ use crate::walk::{At, Visitor, walk};
 /// Arguments of `du`.
 #[derive(Args, Debug)]
 pub(crate) struct DuArgs {
-    /// Directories and files in images
+    /// Directories and files in images; * and ? match names in images
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Show files too, not only directories
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &DuArgs, context: &mut Context) -> Result<(), Failure> {
         totals: vec![Some(0)],
         found: Vec::new(),
     };
-    context.each_opened(&args.places, Access::Read, |context, opened| {
+    context.each_opened(&args.places, Purpose::Read, |context, opened| {
         // Each place is counted separately.
         count.linked.clear();
         walk(context, opened, false, &mut count)

@@ -6,7 +6,7 @@ use throughline_forms::acl::{ACCESS, Acl, DEFAULT, Effective};
 use throughline_forms::owner::Names;
 
 use crate::context::Context;
-use crate::images::Access;
+use crate::pattern::Purpose;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::walk::{At, Reach, each};
@@ -14,7 +14,7 @@ use crate::walk::{At, Reach, each};
 /// Arguments of `getfacl`.
 #[derive(Args, Debug)]
 pub(crate) struct GetfaclArgs {
-    /// Files in images
+    /// Files in images; * and ? match names in images
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Show only the file's own ACL
@@ -50,9 +50,13 @@ pub(crate) struct GetfaclArgs {
 pub(crate) fn run(args: &GetfaclArgs, context: &mut Context) -> Result<(), Failure> {
     let names = Names::of_host(args.numeric);
     let reach = Reach::files(args.recursive);
-    each(context, &args.places, Access::Read, reach, |context, at| {
-        show(args, context, at, &names)
-    })
+    each(
+        context,
+        &args.places,
+        Purpose::Read,
+        reach,
+        |context, at| show(args, context, at, &names),
+    )
 }
 
 /// One of the two ACLs of an inode, if it has one.

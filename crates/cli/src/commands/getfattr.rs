@@ -10,7 +10,7 @@ use throughline_forms::value::Encoding;
 
 use super::describe::named;
 use crate::context::Context;
-use crate::images::Access;
+use crate::pattern::Purpose;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::walk::{At, Reach, each};
@@ -18,7 +18,7 @@ use crate::walk::{At, Reach, each};
 /// Arguments of `getfattr`.
 #[derive(Args, Debug)]
 pub(crate) struct GetfattrArgs {
-    /// Files in images
+    /// Files in images; * and ? match names in images
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Show this attribute, by its full name: user.mime_type
@@ -85,9 +85,13 @@ pub(crate) fn run(args: &GetfattrArgs, context: &mut Context) -> Result<(), Fail
         links: args.no_dereference,
     };
     let mut found = Vec::new();
-    each(context, &args.places, Access::Read, reach, |context, at| {
-        show(args, context, at, &mut found)
-    })?;
+    each(
+        context,
+        &args.places,
+        Purpose::Read,
+        reach,
+        |context, at| show(args, context, at, &mut found),
+    )?;
     context.list(found)
 }
 

@@ -10,6 +10,7 @@ use throughline::Volume;
 use super::mv::sources_and_target;
 use crate::context::Context;
 use crate::images::{Access, not_in_an_image};
+use crate::pattern::Glob;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use throughline_forms::paths::{Missing, canonical, relative};
@@ -39,6 +40,8 @@ pub(crate) struct LnArgs {
     /// Print what was linked
     #[arg(short, long)]
     verbose: bool,
+    #[command(flatten)]
+    glob: Glob,
 }
 
 /// Creates each link.
@@ -49,13 +52,14 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
         return Err(not_in_an_image(last));
     };
     let opened = context.open(last, Access::Write)?;
+    let purpose = args.glob.changes();
     let targets: Vec<Place> = match args.symbolic {
         // The target of a symbolic link is stored as written.
         true => {
             let words = args.places.iter().take(targets.len());
             words.map(|word| Place::parse_named(word)).collect()
         }
-        false => context.expand(targets, Access::Write)?,
+        false => context.expand(targets, purpose)?,
     };
     let into = !args.no_dereference && opened.is_dir();
     if !into && (targets.len() > 1 || args.target_directory.is_some()) {
@@ -80,7 +84,8 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
                 )));
             }
         };
-        make(args, &opened.volume, stored, (&link, target))?;
+        make(args, &opened.volume, &stored, (&link, target))
+            .map_err(|failure| purpose.explain(failure, &opened.volume, &stored))?;
         let arrow = if args.symbolic { "->" } else { "=>" };
         context.verbose_line(args.verbose, || format!("{link} {arrow} {target}"))
     })
@@ -90,16 +95,16 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
 fn make(
     args: &LnArgs,
     volume: &Volume,
-    stored: PathBuf,
+    stored: &Path,
     (link, target): (&Place, &Place),
 ) -> Result<(), Failure> {
     let Place::Image { path, .. } = link else {
         return Err(not_in_an_image(link));
     };
     let stored = match args.relative {
-        true => relative_to(volume, &stored, path)
+        true => relative_to(volume, stored, path)
             .doing(|| format!("cannot determine the relative path from {link} to {target}"))?,
-        false => stored,
+        false => stored.to_owned(),
     };
     let kind = if args.symbolic { "symbolic" } else { "hard" };
     let cannot = || format!("cannot create {kind} link {link} to {target}");

@@ -15,6 +15,7 @@ use super::columns::{self, Cell};
 use super::describe::{coloured, inode, name_into};
 use crate::context::Context;
 use crate::images::{Access, Opened};
+use crate::pattern::Purpose;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::{human, printable};
@@ -24,7 +25,7 @@ use throughline_forms::kind::letter;
 /// Arguments of `ls`.
 #[derive(Args, Debug)]
 pub(crate) struct LsArgs {
-    /// Directories and files in images
+    /// Directories and files in images; * and ? match names in images
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Show names that begin with a dot, and . and ..
@@ -151,7 +152,7 @@ struct Listing<'a> {
 
 /// Lists files first, then directories, as coreutils does.
 pub(crate) fn run(args: &LsArgs, context: &mut Context) -> Result<(), Failure> {
-    let places = context.expand(&args.places, Access::Read)?;
+    let places = context.expand(&args.places, Purpose::Read)?;
     let mut listing = Listing {
         args,
         names: Names::of_host(args.numeric_uid_gid),

@@ -6,7 +6,7 @@ use clap::Args;
 use throughline::Metadata;
 
 use crate::context::Context;
-use crate::images::Access;
+use crate::pattern::Purpose;
 use crate::place::Place;
 use crate::problem::Failure;
 use crate::walk::{At, Visitor, walk};
@@ -15,7 +15,7 @@ use throughline_forms::flags::show;
 /// Arguments of `lsattr`.
 #[derive(Args, Debug)]
 pub(crate) struct LsattrArgs {
-    /// Files in images, and directories whose contents are shown
+    /// Files in images, and directories whose contents are shown; * and ? match names in images
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Show names that begin with a dot too
@@ -34,7 +34,7 @@ pub(crate) struct LsattrArgs {
 
 /// Shows the flags of each place.
 pub(crate) fn run(args: &LsattrArgs, context: &mut Context) -> Result<(), Failure> {
-    context.each_opened(&args.places, Access::Read, |context, opened| {
+    context.each_opened(&args.places, Purpose::Read, |context, opened| {
         walk(context, opened, true, &mut Lines(args))
     })
 }

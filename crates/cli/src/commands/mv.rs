@@ -8,6 +8,7 @@ use throughline::{RenameMode, Volume};
 
 use crate::context::Context;
 use crate::images::{Access, not_in_an_image};
+use crate::pattern::Glob;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 
@@ -35,6 +36,8 @@ pub(crate) struct MvArgs {
     /// Print what was moved
     #[arg(short, long)]
     verbose: bool,
+    #[command(flatten)]
+    glob: Glob,
 }
 
 /// Splits the places into sources and target: a directory or a single name.
@@ -63,7 +66,8 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
         }
     }
     let opened = context.open(target, Access::Write)?;
-    let sources = &context.expand(sources, Access::Write)?;
+    let purpose = args.glob.changes();
+    let sources = &context.expand(sources, purpose)?;
     let is_dir = !args.no_target_directory && opened.is_dir();
     let into = is_dir && !(args.exchange && sources.len() == 1 && args.target_directory.is_none());
     if !into && (sources.len() > 1 || args.target_directory.is_some()) {
@@ -109,7 +113,7 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
             Err(failure) if args.no_clobber && failure.errno() == Some(Errno::EXIST) => {
                 return Ok(());
             }
-            other => other?,
+            other => other.map_err(|failure| purpose.explain(failure, &opened.volume, path))?,
         }
         context.verbose_line(args.verbose, report)
     })

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::context::Context;
-use crate::images::Access;
+use crate::pattern::Purpose;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use throughline_forms::paths::{Missing, canonical};
@@ -11,7 +11,7 @@ use throughline_forms::paths::{Missing, canonical};
 /// Arguments of `readlink`.
 #[derive(Args, Debug)]
 pub(crate) struct ReadlinkArgs {
-    /// Symbolic links in images
+    /// Symbolic links in images; * and ? match names in images
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Print the path without links, . and ..; all but the last component must exist
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &ReadlinkArgs, context: &mut Context) -> Result<(), Fail
     } else {
         args.canonicalize.then_some(Missing::Last)
     };
-    context.each_opened(&args.places, Access::Read, |context, opened| {
+    context.each_opened(&args.places, Purpose::Read, |context, opened| {
         let cannot = || format!("cannot read link {}", opened.place);
         let target = match missing {
             Some(missing) => canonical(&opened.volume, &opened.path, missing).doing(cannot)?,

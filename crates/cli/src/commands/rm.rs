@@ -7,7 +7,8 @@ use rustix::io::Errno;
 use throughline::Dir;
 
 use crate::context::Context;
-use crate::images::{Access, Opened};
+use crate::images::Opened;
+use crate::pattern::{Glob, unexpanded};
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::walk::{Guard, open_parent};
@@ -30,6 +31,8 @@ pub(crate) struct RmArgs {
     /// Print what was removed
     #[arg(short, long)]
     verbose: bool,
+    #[command(flatten)]
+    glob: Glob,
 }
 
 /// Number of names read from a directory before they are removed. This bounds memory, and no listing is open
@@ -40,9 +43,16 @@ const BATCH: usize = 4096;
 pub(crate) fn run(args: &RmArgs, context: &mut Context) -> Result<(), Failure> {
     context.each_opened(
         &args.places,
-        Access::Write,
+        args.glob.changes(),
         |context, opened| match remove_place(args, context, opened) {
-            Err(failure) if args.force && failure.errno() == Some(Errno::NOENT) => Ok(()),
+            Err(failure) if args.force && failure.errno() == Some(Errno::NOENT) => {
+                if let Some(next) = unexpanded(&opened.volume, &opened.path) {
+                    context
+                        .complaints
+                        .note(&format!("{}: {next}", opened.place));
+                }
+                Ok(())
+            }
             other => other,
         },
     )

@@ -11,6 +11,7 @@ use super::getfacl::read;
 use crate::context::Context;
 use crate::dump::{self, Paragraph};
 use crate::images::Access;
+use crate::pattern::Glob;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::walk::{Reach, each};
@@ -79,6 +80,8 @@ pub(crate) struct SetfaclArgs {
     /// Include the contents of directories; symbolic links are skipped
     #[arg(short = 'R', long)]
     recursive: bool,
+    #[command(flatten)]
+    glob: Glob,
 }
 
 impl SetfaclArgs {
@@ -123,9 +126,13 @@ pub(crate) fn run(args: &SetfaclArgs, context: &mut Context) -> Result<(), Failu
         )));
     }
     let reach = Reach::files(args.recursive);
-    each(context, &args.places, Access::Write, reach, |_, at| {
-        one(args, at.place, &at.node()?, at.meta)
-    })
+    each(
+        context,
+        &args.places,
+        args.glob.changes(),
+        reach,
+        |_, at| one(args, at.place, &at.node()?, at.meta),
+    )
 }
 
 /// The requested changes of the access ACL or of the default ACL.

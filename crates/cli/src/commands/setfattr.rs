@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::copy::no_room;
 use crate::dump;
 use crate::images::Access;
+use crate::pattern::Glob;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
@@ -44,6 +45,8 @@ pub(crate) struct SetfattrArgs {
     /// Change symbolic links themselves, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
+    #[command(flatten)]
+    glob: Glob,
 }
 
 /// Sets or removes an attribute of each place.
@@ -56,7 +59,7 @@ pub(crate) fn run(args: &SetfattrArgs, context: &mut Context) -> Result<(), Fail
             .map_err(|reason| Failure::Usage(format!("invalid value: {reason}")))?,
         None => Vec::new(),
     };
-    context.each_opened(&args.places, Access::Write, |_, opened| {
+    context.each_opened(&args.places, args.glob.changes(), |_, opened| {
         let cannot = || format!("cannot change the attributes of {}", opened.place);
         let node = opened.node(!args.no_dereference).doing(cannot)?;
         let changed = match (&args.name, &args.remove) {

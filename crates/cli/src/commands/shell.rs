@@ -37,7 +37,7 @@ In a shell, /path and path are in the image (path is relative to the directory s
 Of the global options, a line takes only --quiet. ls, tree, find, du, df and lsattr without a path show the \
     current directory.
 
-  throughline shell disk.img -c 'mkdir /etc' -c 'cp host:motd /etc/' -c 'chmod 644 /etc/*'
+  throughline shell disk.img -c 'mkdir /etc' -c 'cp host:motd /etc/' -c 'chmod --glob 644 /etc/*'
   throughline shell disk.img -f script
   throughline shell disk.img < script";
 

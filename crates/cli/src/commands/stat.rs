@@ -10,7 +10,7 @@ use throughline_forms::time::full;
 
 use super::describe::inode;
 use crate::context::Context;
-use crate::images::Access;
+use crate::pattern::Purpose;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
@@ -20,7 +20,7 @@ use throughline_forms::stat::{Subject, fill};
 /// Arguments of `stat`.
 #[derive(Args, Debug)]
 pub(crate) struct StatArgs {
-    /// Files in images
+    /// Files in images; * and ? match names in images
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Follow symbolic links
@@ -41,7 +41,7 @@ pub(crate) struct StatArgs {
 pub(crate) fn run(args: &StatArgs, context: &mut Context) -> Result<(), Failure> {
     let names = Names::of_host(false);
     let mut found = Vec::new();
-    context.each_opened(&args.places, Access::Read, |context, opened| {
+    context.each_opened(&args.places, Purpose::Read, |context, opened| {
         let place = &opened.place;
         let cannot = || format!("cannot stat {place}");
         let meta = opened.metadata(args.dereference).doing(cannot)?;

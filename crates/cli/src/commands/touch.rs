@@ -9,6 +9,7 @@ use throughline_forms::time::{parse, parse_posix};
 
 use crate::context::Context;
 use crate::images::Access;
+use crate::pattern::Glob;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 
@@ -40,6 +41,8 @@ pub(crate) struct TouchArgs {
     /// Change symbolic links themselves, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
+    #[command(flatten)]
+    glob: Glob,
 }
 
 /// Sets each place's times.
@@ -56,7 +59,7 @@ pub(crate) fn run(args: &TouchArgs, context: &mut Context) -> Result<(), Failure
     if args.modification || !args.access {
         attributes = attributes.modified(modified);
     }
-    context.each_opened(&args.places, Access::Write, |context, opened| {
+    context.each_opened(&args.places, args.glob.changes(), |context, opened| {
         let cannot = || format!("cannot touch {}", opened.place);
         let set = if args.no_dereference {
             opened

@@ -8,7 +8,7 @@ use throughline::Metadata;
 
 use super::describe::{coloured, inode};
 use crate::context::Context;
-use crate::images::Access;
+use crate::pattern::Purpose;
 use crate::place::Place;
 use crate::problem::{Failure, Problem};
 use crate::text::printable;
@@ -17,7 +17,7 @@ use crate::walk::{At, Visitor, is_hidden, walk};
 /// Arguments of `tree`.
 #[derive(Args, Debug)]
 pub(crate) struct TreeArgs {
-    /// Directories in images
+    /// Directories in images; * and ? match names in images
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Show names that begin with a dot
@@ -45,7 +45,7 @@ struct Tree<'a> {
 /// Shows each directory's tree.
 pub(crate) fn run(args: &TreeArgs, context: &mut Context) -> Result<(), Failure> {
     let mut roots = Vec::new();
-    context.each_opened(&args.places, Access::Read, |context, opened| {
+    context.each_opened(&args.places, Purpose::Read, |context, opened| {
         let mut tree = Tree {
             args,
             directories: 0,

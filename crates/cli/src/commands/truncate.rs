@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use throughline::Attributes;
 
 use crate::context::Context;
-use crate::images::Access;
+use crate::pattern::Glob;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::{parse_size, quote};
@@ -23,6 +23,8 @@ pub(crate) struct TruncateArgs {
     /// Do not create files
     #[arg(short = 'c', long)]
     no_create: bool,
+    #[command(flatten)]
+    glob: Glob,
 }
 
 /// A change of size: `+`, `-`, `<`, `>`, `/` or `%`, or `=` for the size itself.
@@ -61,7 +63,7 @@ impl Change {
 
 /// Sets each place's size.
 pub(crate) fn run(args: &TruncateArgs, context: &mut Context) -> Result<(), Failure> {
-    context.each_opened(&args.places, Access::Write, |context, opened| {
+    context.each_opened(&args.places, args.glob.changes(), |context, opened| {
         let cannot = || format!("cannot truncate {}", opened.place);
         let file = match opened.volume.open_file(&opened.path).doing(cannot) {
             Err(failure) if failure.errno() == Some(Errno::NOENT) => {

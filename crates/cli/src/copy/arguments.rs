@@ -21,7 +21,7 @@ use super::{Follow, Options};
 use crate::context::Context;
 use crate::image_name::ImageName;
 use crate::images::{Access, Images};
-use crate::pattern::expand;
+use crate::pattern::{Purpose, expand};
 use crate::place::Place;
 use crate::precious;
 use crate::problem::{Doing, Failure, Problem};
@@ -84,7 +84,7 @@ pub(crate) fn copy(
     if let Place::Image { .. } = target {
         images.open(target, Access::Write)?;
     }
-    let sources = &expand(images, sources, Access::Read)?;
+    let sources = &expand(images, sources, Purpose::Read)?;
     let of_the_host = is_of_the_host(sources, target);
     let target = find_target(images, sources, target, must_be_dir, options)?;
     if of_the_host && !globals.quiet {

@@ -329,18 +329,74 @@ fn patterns_in_an_image() {
     assert_eq!(fs::read_dir(&out).unwrap().count(), 3);
     ok(["mkdir", &at("/into")]);
     ok(["cp", "-a", &at("/t/*"), &at("/into")]);
-    ok(["mv", &at("/into/*.txt"), &at("/into/empty")]);
+    ok(["mv", "--glob", &at("/into/*.txt"), &at("/into/empty")]);
     assert_eq!(ok(["ls", &at("/into/empty")]), "one.txt\ntwo.txt\n");
-    ok(["rm", "-r", &at("/into/*")]);
+    ok(["rm", "-r", "--glob", &at("/into/*")]);
     // As in a shell, patterns do not match names with a leading dot.
     assert_eq!(ok(["ls", "-A", &at("/t/*/b/")]), "x.txt\n");
-    ok(["rm", &at("/t/*.txt")]);
+    ok(["rm", "--glob", &at("/t/*.txt")]);
     assert_eq!(both.ours("find t -name *.txt"), "t/a/b/x.txt\n");
-    fails(["rm", &at("/t/*.txt")], 1, "No such file");
+    fails(["rm", "--glob", &at("/t/*.txt")], 1, "No such file");
     // If a file with exactly this name exists, the pattern means that file.
     ok(["touch", &at("/t/[x]"), &at("/t/x")]);
-    ok(["rm", &at("/t/[x]")]);
+    ok(["rm", "--glob", &at("/t/[x]")]);
     assert_eq!(ok(["ls", &at("/t/x")]), format!("{}\n", at("/t/x")));
+    both.image.assert_clean();
+}
+
+/// The shell's quotes do not reach us: a quoted name of a missing file is no other file.
+#[test]
+fn names_of_what_is_changed_are_no_patterns() {
+    let Some(both) = Both::new() else { return };
+    let at = |path: &str| both.image.at(path);
+    ok(["touch", &at("/report1"), &at("/report2")]);
+    let listed = || ok(["ls", "-l", &at("/")]);
+    let before = listed();
+    let matched = |words: &[&str], path: &str, hint: &str| {
+        let place = at(path);
+        let words = [words, &[&place]].concat();
+        fails(words, 1, hint);
+    };
+    let (one, two) = (
+        "as a pattern it matches 1 name: --glob expands it",
+        "as a pattern it matches 2 names: --glob expands it",
+    );
+    for words in [
+        &["rm"][..],
+        &["chmod", "700"],
+        &["chown", "1"],
+        &["chattr", "+d"],
+        &["setfattr", "-n", "user.a"],
+        &["setfacl", "-m", "u:1:r"],
+    ] {
+        matched(words, "/report[1]", one);
+        matched(words, "/report?", two);
+    }
+    fails(["mv", &at("/report?"), &at("/x")], 1, two);
+    fails(["ln", &at("/report?"), &at("/x")], 1, two);
+    fails(["find", &at("/report?"), "-delete"], 1, "No such file");
+    // Absence is no failure for -f, but what was meant may have been more.
+    let ran = run(["rm", "-f", &at("/report*")]);
+    assert_eq!(
+        (ran.code, ran.stderr.contains(two)),
+        (Some(0), true),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(listed(), before);
+    // What reads takes no brackets alone: they are common in names.
+    fails(["cat", &at("/report[1]")], 1, "No such file");
+    // What makes missing files makes them.
+    for (words, made) in [
+        (&["touch"][..], "/report?"),
+        (&["truncate", "-s1"], "/report[2]"),
+    ] {
+        ok([words, &[&at(made)]].concat());
+        ok(["rm", &at(made)]);
+    }
+    assert_eq!(listed(), before);
+    ok(["rm", "--glob", &at("/report[1]")]);
+    assert!(!listed().contains("report1") && listed().contains("report2"));
     both.image.assert_clean();
 }
 

@@ -25,7 +25,7 @@ fn a_script_from_a_pipe_a_file_and_the_command_line() {
          cp host:{host} \"/a b/again\"\n\
          ln -s ../etc/motd link\n\
          ln motd hard\n\
-         chmod 600 m*\n\
+         chmod --glob 600 m*\n\
          pwd\n\
          cat motd\n\
          cat link\n\

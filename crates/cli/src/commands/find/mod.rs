@@ -14,6 +14,7 @@ use throughline_forms::find::{Expression, Limits, parse};
 use super::within;
 use crate::context::Context;
 use crate::images::Access;
+use crate::pattern::Purpose;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::walk::{At, Visitor, walk};
@@ -83,11 +84,12 @@ pub(crate) fn run(args: &FindArgs, context: &mut Context) -> Result<(), Failure>
     if !expression.acts() {
         expression = Expression::and(expression, Expression::Print);
     }
-    let access = match limits.writes {
-        true => Access::Write,
-        false => Access::Read,
+    let purpose = match limits.writes {
+        true => Purpose::Change { glob: false },
+        false => Purpose::Read,
     };
-    let places = context.expand(&places, access)?;
+    let access = purpose.access();
+    let places = context.expand(&places, purpose)?;
     for place in &places {
         context.open(place, access)?;
     }
