@@ -18,7 +18,7 @@
 //!   overlaps no other partition and no table. That of the first and the last is not shorter than the ext
 //!   volume in it.
 //!
-//! GPT as of the UEFI specification 2.10, chapter 5; MBR as Linux numbers it, with sectors of 512 bytes.
+//! GPT as of the UEFI specification 2.10, chapter 5; MBR as Linux numbers it.
 //! Known crates are not used for untrusted bytes: `gpt` 4.1 panics if an entry has another size than 128
 //! bytes, and reads as many entries as the header says; `mbrman` 0.6 adds sector numbers without a check.
 #![forbid(unsafe_code)]

@@ -9,7 +9,6 @@ use crate::table::{Partition, Result, Table};
 /// that leads back.
 const MAX_NUMBER: u32 = 128;
 const MAX_EMPTY: u32 = 100;
-const SECTOR_BYTES: u64 = 512;
 const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
 /// The entry of a disk with a GPT. It protects the disk from tools that know only the MBR.
 const PROTECTIVE: u8 = 0xee;
@@ -44,17 +43,30 @@ impl Entry {
         self.is_used() && !self.is_extended()
     }
 
-    fn partition(self, number: u32, base: u64, signature: u32) -> Partition {
+    fn partition(self, number: u32, base: u64, of: &Disk) -> Partition {
         Partition {
             number,
-            start_bytes: base.saturating_add(self.start).saturating_mul(SECTOR_BYTES),
-            len_bytes: self.sectors.saturating_mul(SECTOR_BYTES),
+            start_bytes: of.bytes(base.saturating_add(self.start)),
+            len_bytes: of.bytes(self.sectors),
             name: String::new(),
             // As Linux makes it.
-            uuid: format!("{signature:08x}-{number:02x}"),
+            uuid: format!("{:08x}-{number:02x}", of.signature),
             kind: format!("{:02x}", self.kind),
             volume: None,
         }
+    }
+}
+
+/// What holds for all tables of a disk.
+struct Disk {
+    signature: u32,
+    /// Sectors of 4096 bytes are counted as such, as Linux does.
+    sector_bytes: u64,
+}
+
+impl Disk {
+    fn bytes(&self, sectors: u64) -> u64 {
+        sectors.saturating_mul(self.sector_bytes)
     }
 }
 
@@ -91,18 +103,22 @@ pub(crate) fn read_table(disk: &impl ReadAt) -> Result<Found> {
     if first.iter().any(is_protective) {
         return Ok(Found::Protective);
     }
+    let of = Disk {
+        signature: word(&sector, 440),
+        sector_bytes: disk.sector_bytes()?,
+    };
     let mut found = Chains {
         disk,
-        signature: word(&sector, 440),
+        tables: std::iter::once(0..of.sector_bytes).collect(),
+        of,
         next: 5,
         partitions: Vec::new(),
-        tables: std::iter::once(0..SECTOR_BYTES).collect(),
     };
     for (entry, number) in first.into_iter().zip(1..) {
         if entry.is_extended() {
             found.follow(entry)?;
         } else if entry.is_data() {
-            let one = entry.partition(number, 0, found.signature);
+            let one = entry.partition(number, 0, &found.of);
             found.partitions.push(one);
         }
     }
@@ -122,7 +138,7 @@ pub(crate) fn read_table(disk: &impl ReadAt) -> Result<Found> {
 /// Extended partitions: chains of tables, which are followed as Linux does.
 struct Chains<'d, D> {
     disk: &'d D,
-    signature: u32,
+    of: Disk,
     /// The number of the next logical partition: they are counted through all chains.
     next: u32,
     partitions: Vec<Partition>,
@@ -138,11 +154,12 @@ impl<D: ReadAt> Chains<'_, D> {
         let (mut at, mut room, mut empty) = (chain.start, chain.sectors, 0);
         let end = chain.start.saturating_add(chain.sectors);
         while empty < MAX_EMPTY {
-            let place = at.saturating_mul(SECTOR_BYTES);
+            let place = self.of.bytes(at);
             let Some(found) = read(self.disk, place)?.as_ref().and_then(entries) else {
                 return Ok(());
             };
-            self.tables.push(place..place.saturating_add(SECTOR_BYTES));
+            self.tables
+                .push(place..place.saturating_add(self.of.sector_bytes));
             empty = empty.saturating_add(1);
             for (slot, entry) in found.into_iter().enumerate() {
                 let (first, last) = (
@@ -158,7 +175,7 @@ impl<D: ReadAt> Chains<'_, D> {
                 if self.next > MAX_NUMBER {
                     return Ok(());
                 }
-                let one = entry.partition(self.next, at, self.signature);
+                let one = entry.partition(self.next, at, &self.of);
                 self.partitions.push(one);
                 self.next = self.next.saturating_add(1);
                 empty = 0;

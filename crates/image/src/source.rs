@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::sync::Arc;
 
 /// Bytes that can be read at any place: a file, a block device, or what behaves like one.
@@ -18,6 +18,14 @@ pub trait ReadAt {
     /// # Errors
     /// Of the device.
     fn len_bytes(&self) -> io::Result<u64>;
+
+    /// The bytes of a sector, the unit of a partition table: 512, unless a block device has others.
+    ///
+    /// # Errors
+    /// Of the device.
+    fn sector_bytes(&self) -> io::Result<u64> {
+        Ok(512)
+    }
 }
 
 impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
@@ -27,6 +35,10 @@ impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
 
     fn len_bytes(&self) -> io::Result<u64> {
         (**self).len_bytes()
+    }
+
+    fn sector_bytes(&self) -> io::Result<u64> {
+        (**self).sector_bytes()
     }
 }
 
@@ -38,6 +50,10 @@ impl<T: ReadAt + ?Sized> ReadAt for Box<T> {
     fn len_bytes(&self) -> io::Result<u64> {
         (**self).len_bytes()
     }
+
+    fn sector_bytes(&self) -> io::Result<u64> {
+        (**self).sector_bytes()
+    }
 }
 
 impl ReadAt for File {
@@ -48,6 +64,13 @@ impl ReadAt for File {
     fn len_bytes(&self) -> io::Result<u64> {
         // Also of a block device. No other user of this file description depends on its position.
         io::Seek::seek(&mut &*self, io::SeekFrom::End(0))
+    }
+
+    fn sector_bytes(&self) -> io::Result<u64> {
+        match self.metadata()?.file_type().is_block_device() {
+            true => Ok(rustix::fs::ioctl_blksszget(self)?.into()),
+            false => Ok(512),
+        }
     }
 }
 

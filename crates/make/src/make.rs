@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use throughline_block::Disk;
-use throughline_device::{BlockDevice, DeviceKind, EngineChoice, LockMode, OpenOptions};
+use throughline_device::{
+    BlockDevice, DeviceInfo, DeviceKind, EngineChoice, LockMode, OpenOptions,
+};
 use throughline_extfmt::features::Compat;
 use throughline_extfmt::superblock::OnError;
 
@@ -137,6 +139,32 @@ impl MkfsOptions {
     /// As [`MkfsOptions::make`].
     pub fn make_on(&self, device: Arc<dyn BlockDevice>) -> Result<Made> {
         let disk = Disk::new(device)?;
+        self.for_device(disk.info())?.make_in(&disk)
+    }
+
+    /// The same options, with blocks that are no smaller than the sectors of a device, which does no
+    /// smaller I/O.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if smaller blocks were asked for.
+    pub(crate) fn for_device(&self, device: &DeviceInfo) -> Result<MkfsOptions> {
+        let mut options = self.clone();
+        let sector_bytes = device.limits.logical_block_bytes;
+        if device.kind == DeviceKind::RegularFile {
+            return Ok(options);
+        }
+        if let Some(asked) = self.block_bytes.filter(|asked| *asked < sector_bytes) {
+            return Err(Error::invalid(format!(
+                "blocks of {asked} bytes (-b) on a device with sectors of {sector_bytes}: a block has at \
+                 least one sector"
+            )));
+        }
+        let least = self.min_block_bytes.unwrap_or(0).max(sector_bytes);
+        options.min_block_bytes(least);
+        Ok(options)
+    }
+
+    fn make_in(&self, disk: &Disk) -> Result<Made> {
         let offset = self.offset();
         let len = disk.len_bytes();
         let end = self.end_bytes()?.unwrap_or(len);
@@ -151,7 +179,7 @@ impl MkfsOptions {
         let is_file = disk.info().kind == DeviceKind::RegularFile;
         let is_blank = is_file && (offset >= len || disk.seek_data(offset)?.is_none());
         if !self.overwrite && !self.only_supers && !is_blank {
-            refuse_occupied(&disk, offset)?;
+            refuse_occupied(disk, offset)?;
         }
         let (request, manner) = resolve::resolve(self, Target { bytes: Some(room) })?;
         let how = self.how(manner, is_blank);
@@ -162,12 +190,12 @@ impl MkfsOptions {
         if journal_device::is_asked(&request) {
             journal_device::check(&request)?;
             lengthen()?;
-            journal_device::make(&request, &disk, how)?;
+            journal_device::make(&request, disk, how)?;
             return Ok(journal_device::made(&request));
         }
         let (plan, external) = self.planned(&request, true)?;
         lengthen()?;
-        write::write(&plan, &disk, how, &Found::default())?;
+        write::write(&plan, disk, how, &Found::default())?;
         if let Some(external) = external.filter(|_| !self.only_supers) {
             external.add_user(&request.uuid)?;
         }
@@ -225,7 +253,8 @@ impl MkfsOptions {
         match fs::metadata(path) {
             Ok(_) => {
                 let device = OpenOptions::new().open(path).map_err(failed)?;
-                self.plan(Some(device.len_bytes()))
+                let options = self.for_device(device.info())?;
+                options.plan(Some(device.len_bytes()))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => self.plan(None),
             Err(error) => Err(failed(error)),

@@ -1,10 +1,11 @@
 //! Tables made by hand, damaged ones, and any bytes.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 
 use proptest::prelude::*;
-use throughline_image::{Error, Table};
+use throughline_image::{Error, ReadAt, Table};
 use throughline_testkit::cases::config;
 
 const SECTOR: u64 = 512;
@@ -56,6 +57,41 @@ fn old_tables_with_logical_partitions() {
     assert_eq!(places, [(1, 1, 2), (5, 5, 1), (6, 8, 1)]);
     assert_eq!(found.partitions[1].uuid, "1234abcd-05");
     assert_eq!(found.named("1234ABCD-05").unwrap().number, 5);
+}
+
+/// A disk with sectors of 4096 bytes.
+struct Coarse(File);
+
+impl ReadAt for Coarse {
+    fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        ReadAt::read_exact_at(&self.0, buffer, at)
+    }
+
+    fn len_bytes(&self) -> io::Result<u64> {
+        self.0.len_bytes()
+    }
+
+    fn sector_bytes(&self) -> io::Result<u64> {
+        Ok(4096)
+    }
+}
+
+/// Read in sectors of 512 bytes, the tables of such a disk would name other places.
+#[test]
+fn old_tables_count_in_sectors_of_the_disk() {
+    let mut bytes = vec![0; 10 * 4096];
+    put(&mut bytes, 0, 0x83, 1, 2);
+    put(&mut bytes, 1, 0x05, 4, 6);
+    put(&mut bytes[4 * 4096..], 0, 0x83, 1, 1);
+    put(&mut bytes[4 * 4096..], 1, 0x05, 3, 3);
+    put(&mut bytes[7 * 4096..], 0, 0x83, 1, 1);
+    let found = Table::read(&Coarse(disk(&bytes))).unwrap().unwrap();
+    let places: Vec<_> = found
+        .partitions
+        .iter()
+        .map(|one| (one.number, one.start_bytes / 4096, one.len_bytes / 4096))
+        .collect();
+    assert_eq!(places, [(1, 1, 2), (5, 5, 1), (6, 8, 1)]);
 }
 
 #[test]

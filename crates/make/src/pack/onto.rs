@@ -42,6 +42,7 @@ impl PackOptions {
         }
         let (walk, options) = self.walked(tree, sources)?;
         let probe = open(path, USUAL_BLOCK_BYTES)?;
+        let options = options.for_device(probe.info())?;
         let len = probe.len_bytes();
         let bytes = match self.size {
             PackSize::Exact(bytes) => bytes,

@@ -107,6 +107,13 @@ impl ReadAt for Image {
             Image::Object(object) => object.len_bytes(),
         }
     }
+
+    fn sector_bytes(&self) -> io::Result<u64> {
+        match self {
+            Image::Raw(file) | Image::Other(file) => file.sector_bytes(),
+            Image::Virtual(_) | Image::Object(_) => Ok(512),
+        }
+    }
 }
 
 /// How a disk lies in its image, of a volume that is opened by path.

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use throughline_testkit::kernel::Mount;
-use throughline_testkit::{e2fs, missing};
+use throughline_testkit::kernel::{Loop, Mount};
+use throughline_testkit::{e2fs, missing, program};
 
 use super::{Names, Set};
-use crate::common::noise;
+use crate::common::{fails, noise, ok};
 
 /// As the list of option sets.
 const SETS: [&str; 12] = [
@@ -58,5 +58,34 @@ fn the_kernel_mounts_and_writes_what_is_made() {
         assert!(fs::read(point.join("large")).unwrap() == bytes, "{line}");
         mount.unmount();
         fs::remove_file(&image).unwrap();
+    }
+}
+
+/// A block smaller than a sector cannot be read or written there.
+#[test]
+fn no_block_is_smaller_than_a_sector() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, point) = (dir.path().join("image"), dir.path().join("mnt"));
+    fs::create_dir(&point).unwrap();
+    fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let Some(device) = Loop::new(&image, &["--sector-size", "4096"]) else {
+        return;
+    };
+    let node = device.node();
+    fails(["mkfs", node, "-b", "1024"], 2, "sectors of 4096");
+    let mke2fs = program::run(
+        e2fs::tool("mke2fs").args(["-qF", "-b", "1024", node]),
+        e2fs::LIMIT,
+    );
+    assert_eq!(mke2fs.status.code(), Some(1));
+    let planned = ok(["mkfs", "-n", node]);
+    assert!(planned.contains("16384 4k blocks"), "{planned}");
+    for words in [&["mkfs", "-F"][..], &["mkfs", "-F", "-d", "tests/cli"]] {
+        ok([&["-q"], words, &[node]].concat());
+        e2fs::assert_clean_after(&image, &format!("{words:?}"));
+        if let Some(mount) = Mount::or_skip(node.as_ref(), &point, &[]) {
+            mount.unmount();
+        }
+        ok(["ls", &format!("{node}:/")]);
     }
 }
