@@ -10,6 +10,7 @@ use throughline_device::LockMode;
 use throughline_image::{Backing, DiskOptions, Format, ReadAt, VirtualDisk, no_objects};
 use throughline_testkit::program::{self, has};
 use throughline_testkit::seed;
+use throughline_testkit::tier::{each_at_once, pick};
 
 const DISK_BYTES: usize = 5 << 20;
 /// The reader's tables, and what a test process has anyway.
@@ -26,9 +27,10 @@ fn memory_kib() -> u64 {
 fn made(folder: &Path, (format, options): (&str, &str)) -> Vec<u8> {
     let mut command = program::command("qemu-img");
     command.current_dir(folder);
-    command.args(["convert", "-O", format, "-o", options, "raw", "image"]);
+    let name = format!("{options}.{format}");
+    command.args(["convert", "-O", format, "-o", options, "raw", &name]);
     assert!(command.status().unwrap().success(), "{format}, {options}");
-    fs::read(folder.join("image")).unwrap()
+    fs::read(folder.join(name)).unwrap()
 }
 
 /// Whether all of the disk can be read.
@@ -119,19 +121,20 @@ fn damaged_images_do_no_harm() {
     }
     fs::write(folder.path().join("raw"), raw).unwrap();
     let first = seed::of_run(0).wrapping_mul(1 << 20);
-    for form in [
+    let forms = [
         ("vmdk", "subformat=monolithicSparse"),
         ("vmdk", "subformat=streamOptimized"),
         ("vhdx", "subformat=dynamic,block_size=1M"),
-    ] {
+    ];
+    each_at_once(&forms, 1, |&form| {
         let sound = made(folder.path(), form);
         let format: Format = form.0.parse().unwrap();
-        let image = folder.path().join("damaged");
+        let image = folder.path().join(form.1);
         fs::write(&image, &sound).unwrap();
         assert!(is_read(&image, format), "{form:?}");
         let places = places(&sound);
         let (mut read, mut panicked) = (0, Vec::new());
-        let most = throughline_testkit::tier::pick(30, 200, 20_000);
+        let most = pick(30, 200, 20_000);
         for seed in (1..=most).map(|seed| first.wrapping_add(seed)) {
             let mut numbers = fastrand::Rng::with_seed(seed);
             fs::write(&image, damage(&sound, &places, &mut numbers)).unwrap();
@@ -156,7 +159,7 @@ fn damaged_images_do_no_harm() {
             read > of / 100 && read < of / 10 * 9,
             "{form:?}: {read} of {of}"
         );
-    }
+    });
     hostile_numbers(folder.path());
 }
 

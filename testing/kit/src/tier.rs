@@ -7,6 +7,7 @@
 //! | soak | `THROUGHLINE_SOAK=1` | many more cases, another seed each time |
 
 use std::env::var_os;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Whether this run is of the tier `all`, or of `soak`.
 pub fn all() -> bool {
@@ -25,6 +26,26 @@ pub fn pick<T>(quick: T, all_tests: T, long: T) -> T {
         (true, false) => all_tests,
         (false, false) => quick,
     }
+}
+
+/// Checks every `step`-th case of a table, as many at once as there are processors. The longest test of a
+/// program ends last, and alone.
+///
+/// # Panics
+/// If `check` does.
+pub fn each_at_once<T: Sync>(cases: &[T], step: usize, check: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        let take = || cases.get(next.fetch_add(step, Ordering::Relaxed));
+        while let Some(case) = take() {
+            check(case);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(worker);
+        }
+    });
 }
 
 /// Whether this run does what takes root.

@@ -362,8 +362,8 @@ fn holds_lock(process: &Path, wanted: &fs::Metadata, word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    /// A child that has not called `exec` yet is not named in place of its parent: seen in CI, where the numbers
-    /// of processes had wrapped.
+    /// A child that has not called `exec` yet is not named in place of its parent. This was seen where the
+    /// numbers of processes had wrapped.
     #[test]
     fn this_process_is_asked_first() {
         let own = std::process::id();

@@ -11,7 +11,8 @@ use throughline_extfmt::jbd2::{
     self, BlockHeader, BlockType, JBD2_MAGIC, JournalCsum, JournalGeometry, TagFlags,
 };
 use throughline_extfmt::{Superblock, checksum};
-use throughline_testkit::e2fs;
+use throughline_testkit::tier::{each_at_once, pick};
+use throughline_testkit::{e2fs, program};
 use walk::{Image, Summary};
 
 /// A tree with what an image should show: a directory of many long names, files of all maps, links of both
@@ -143,6 +144,21 @@ fn ext4_of_all_block_sizes() {
     check(&["-t", "ext4", "-b", "65536"], "512M");
 }
 
+/// Set last: each tool that writes such a volume waits for 11 s.
+#[test]
+fn multiple_mount_protection() {
+    if !e2fs::is_there() {
+        return;
+    }
+    let made = make(&["-t", "ext4", "-b", "1024", "-g", "2048"], "48M", 200).unwrap();
+    let mut tune = e2fs::tool("tune2fs");
+    let tuned = program::run(tune.args(["-O", "mmp"]).arg(&made.path), e2fs::LIMIT);
+    assert!(tuned.status.success(), "{}", tuned.text());
+    let image = Image::open(&made.path);
+    assert!(image.superblock.incompat().contains(Incompat::MMP));
+    image.walk();
+}
+
 #[test]
 fn ext4_features() {
     if !e2fs::is_there() {
@@ -160,7 +176,6 @@ fn ext4_features() {
         "large_dir",
         "metadata_csum_seed",
         "ea_inode",
-        "mmp",
         "orphan_file",
         "fast_commit",
         "stable_inodes",
@@ -174,16 +189,13 @@ fn ext4_features() {
         "^sparse_super,^resize_inode",
         "^huge_file,^dir_nlink,^large_file",
     ];
-    for options in all
-        .into_iter()
-        .step_by(throughline_testkit::tier::pick(3, 1, 1))
-    {
+    each_at_once(&all, pick(3, 1, 1), |options| {
         // Small groups: many of them.
         check(
             &["-t", "ext4", "-b", "1024", "-g", "2048", "-O", options],
             "48M",
         );
-    }
+    });
 }
 
 #[test]

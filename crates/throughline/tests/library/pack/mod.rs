@@ -8,6 +8,7 @@ mod trees;
 use throughline::archive::Meta;
 use throughline::pack::{PackOptions, PackSize};
 use throughline::{OpenOptions, Volume};
+use throughline_testkit::tier::{each_at_once, pick};
 use throughline_testkit::{e2fs, kernel};
 
 use trees::{Maker, bytes, compare, meta, options, tree};
@@ -50,17 +51,14 @@ fn every_kind_of_volume_holds_the_tree() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (tree, sources) = tree(700, true);
-    for words in KINDS {
-        let sizes = [
-            PackSize::Min,
-            PackSize::Exact(200 << 20),
-            PackSize::Free(9 << 20),
-        ];
-        for size in sizes
-            .into_iter()
-            .take(throughline_testkit::tier::pick(1, 3, 3))
-        {
-            let image = folder.path().join("image");
+    let sizes = [
+        PackSize::Min,
+        PackSize::Exact(200 << 20),
+        PackSize::Free(9 << 20),
+    ];
+    each_at_once(KINDS, 1, |words| {
+        let image = folder.path().join(words.join(" "));
+        for size in sizes.into_iter().take(pick(1, 3, 3)) {
             let context = format!("{words:?} {size:?}");
             let mut pack = PackOptions::new();
             pack.mkfs(options(words)).size(size).overwrite(true);
@@ -79,7 +77,8 @@ fn every_kind_of_volume_holds_the_tree() {
             let volume = Volume::open(&image).unwrap();
             compare(&volume, (&tree, &sources), &context);
         }
-    }
+        std::fs::remove_file(image).unwrap();
+    });
 }
 
 /// A volume that was packed is one that can be written.
