@@ -289,7 +289,12 @@ impl Block {
 
     /// The process that has a lock on it.
     fn process(&self) -> Option<String> {
-        holder_of_lock(&fs::metadata(self.node()).ok()?, ANY)
+        // Not opened for I/O: then it could not be detached.
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        holder_of_lock(
+            rustix::fs::open(self.node(), flags, Mode::empty()).ok()?,
+            ANY,
+        )
     }
 
     /// This loop device as the user of a file.

@@ -11,12 +11,12 @@
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, major, minor};
 use rustix::io::Errno;
 
 use super::discover::is_of_this_machine;
@@ -153,7 +153,7 @@ fn with_retries(
         if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) {
             return Err(error);
         }
-        let holder = holder_of_lock(&file.metadata()?, word);
+        let holder = holder_of_lock(file, word);
         if holder.is_none() && waits < RETRIES {
             waits += 1;
             std::thread::sleep(RETRY_INTERVAL);
@@ -245,7 +245,7 @@ pub(crate) fn open_exclusive(path: &Path, flags: OFlags) -> io::Result<File> {
 /// `None` if no holder is visible.
 fn describe_holder(path: &Path, flags: OFlags) -> Option<io::Error> {
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
-    if let Some(process) = holder_of_lock(&file.metadata().ok()?, ANY) {
+    if let Some(process) = holder_of_lock(&file, ANY) {
         return Some(busy(path, &process));
     }
     let found = holder::of(&file.metadata().ok()?)?;
@@ -307,7 +307,7 @@ fn refuse_locked_backing_file(device: &File, path: &Path, mode: LockMode) -> io:
     if is_free(&file, kind)? {
         return Ok(());
     }
-    let who = holder_of_lock(&file.metadata()?, ANY).unwrap_or_else(|| "another process".into());
+    let who = holder_of_lock(&file, ANY).unwrap_or_else(|| "another process".into());
     let what = format!("{who}, through its backing file {}", name.display());
     Err(busy(path, &what))
 }
@@ -322,11 +322,14 @@ fn is_free(file: &File, kind: libc::c_int) -> io::Result<bool> {
     }
 }
 
-/// The process that holds a lock on the file with this metadata, as far as `/proc` shows it. Called only
-/// after a conflict.
-pub(super) fn holder_of_lock(wanted: &fs::Metadata, word: &str) -> Option<String> {
+/// The process that holds a lock on this file, as far as `/proc` shows it. Called only after a conflict.
+///
+/// Only lists of the kernel are read: a look at the files of others may wait for a server that does not
+/// answer.
+pub(super) fn holder_of_lock(file: impl AsFd, word: &str) -> Option<String> {
     let own = std::process::id();
-    let (pid, process) = processes(own)?.find(|(_, process)| holds_lock(process, wanted, word))?;
+    let named = name_in_locks(file.as_fd())?;
+    let (pid, process) = processes(own)?.find(|(_, process)| holds_lock(process, &named, word))?;
     if pid == own {
         return Some(format!("this process ({pid}) already"));
     }
@@ -345,17 +348,30 @@ fn processes(own: u32) -> Option<impl Iterator<Item = (u32, PathBuf)>> {
     Some(std::iter::once(first).chain(listed))
 }
 
-/// Whether one of the process's descriptors is open on the file and has a lock.
-fn holds_lock(process: &Path, wanted: &fs::Metadata, word: &str) -> bool {
-    let Ok(descriptors) = fs::read_dir(process.join("fd")) else {
-        return false;
-    };
+/// A file in the kernel's lists of locks: device and inode, as ` fe:00:1234 `. The device is that of the
+/// mount; on btrfs, `stat` has another one.
+fn name_in_locks(file: BorrowedFd<'_>) -> Option<String> {
+    let found = rustix::fs::fstat(file).ok()?;
+    let info = format!("/proc/self/fdinfo/{}", file.as_raw_fd());
+    let info = fs::read_to_string(info).unwrap_or_default();
+    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+    let device = mount.and_then(|mount| mounted::device_of(mount.trim()));
+    let device = device.unwrap_or(found.st_dev);
+    Some(format!(
+        " {:02x}:{:02x}:{} ",
+        major(device),
+        minor(device),
+        found.st_ino
+    ))
+}
+
+/// Whether one of the process's descriptors has a lock on a file that is `named` so.
+fn holds_lock(process: &Path, named: &str, word: &str) -> bool {
+    let descriptors = fs::read_dir(process.join("fdinfo")).into_iter().flatten();
     descriptors.flatten().any(|descriptor| {
-        let same = mounted::id_of_open(&descriptor.path()) == Some((wanted.dev(), wanted.ino()));
-        let info = process.join("fdinfo").join(descriptor.file_name());
-        same && fs::read_to_string(info).is_ok_and(|text| {
-            text.lines()
-                .any(|line| line.starts_with(ANY) && line.contains(word))
+        fs::read_to_string(descriptor.path()).is_ok_and(|text| {
+            let mut locks = text.lines().filter(|line| line.starts_with(ANY));
+            locks.any(|line| line.contains(word) && line.contains(named))
         })
     })
 }

@@ -9,9 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
-use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, major, makedev, minor, openat2, statx,
-};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, major, makedev, minor, openat2};
 
 /// A mount point.
 pub(super) struct Place {
@@ -73,12 +71,15 @@ fn point(process: &Path, wanted: &[String]) -> Option<String> {
     })
 }
 
-/// Device and inode of an open file, by its link in `/proc`. The server of its file system is not asked: it
-/// may be stopped, or be this process.
-pub(super) fn id_of_open(link: &Path) -> Option<(u64, u64)> {
-    let found = statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
-    let device = makedev(found.stx_dev_major, found.stx_dev_minor);
-    Some((device, found.stx_ino))
+/// The device of one of this process's mounts, by the mount's number.
+pub(super) fn device_of(mount: &str) -> Option<u64> {
+    let list = fs::read("/proc/self/mountinfo").ok()?;
+    String::from_utf8_lossy(&list).lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        let is_it = fields.next()? == mount;
+        let (major, minor) = fields.nth(1).filter(|_| is_it)?.split_once(':')?;
+        Some(makedev(major.parse().ok()?, minor.parse().ok()?))
+    })
 }
 
 /// Opens what a path in one of the kernel's lists names (`O_PATH`), unless that leads to a server in user
