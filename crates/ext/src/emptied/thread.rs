@@ -18,7 +18,9 @@ pub(super) struct Thread {
 
 #[derive(Default)]
 struct State {
-    handle: Option<JoinHandle<()>>,
+    /// That of the thread, and of earlier ones that are about to end: each holds the volume until then, and with
+    /// it the lock of the device.
+    handles: Vec<JoinHandle<()>>,
     is_running: bool,
     /// There is new work.
     is_woken: bool,
@@ -40,7 +42,8 @@ impl Thread {
             throughline_device::leave_background();
             match thread.spawn(run) {
                 Ok(handle) => {
-                    state.handle = Some(handle);
+                    state.handles.retain(|earlier| !earlier.is_finished());
+                    state.handles.push(handle);
                     state.is_running = true;
                 }
                 // A sync or the next write-back of the file will carry out the truncation.
@@ -59,15 +62,16 @@ impl Thread {
 
     /// Stops the thread for good.
     pub(super) fn stop(&self) {
-        let handle = {
+        let handles = {
             let mut state = self.state.lock();
             state.is_stopping = true;
-            state.handle.take()
+            std::mem::take(&mut state.handles)
         };
         self.changed.notify_all();
         // The thread itself may drop the last reference to the volume. It cannot join itself, and exits on
         // its own.
-        if let Some(handle) = handle.filter(|t| t.thread().id() != thread::current().id()) {
+        let own = thread::current().id();
+        for handle in handles.into_iter().filter(|t| t.thread().id() != own) {
             let _ = handle.join();
         }
     }
@@ -85,5 +89,51 @@ impl Thread {
             }
         }
         !state.is_stopping
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// A device was still locked after its volume was closed.
+    #[test]
+    fn stopping_waits_for_threads_that_were_replaced() {
+        let thread = Arc::new(Thread::default());
+        let (begun, ended) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+        let (leave, left) = channel::<()>();
+        let left = Mutex::new(left);
+        let body: Body = {
+            let (thread, ended) = (Arc::clone(&thread), Arc::clone(&ended));
+            Arc::new(move || {
+                let is_first = begun.fetch_add(1, Ordering::SeqCst) == 0;
+                while thread.wait(None) {}
+                if is_first {
+                    // As a thread that is not scheduled.
+                    let _ = left.lock().recv();
+                }
+                ended.fetch_add(1, Ordering::SeqCst);
+            })
+        };
+        thread.wake(&body);
+        while thread.state.lock().is_running {
+            thread::yield_now();
+        }
+        thread.wake(&body);
+        let stopping = {
+            let (thread, ended) = (Arc::clone(&thread), Arc::clone(&ended));
+            thread::spawn(move || {
+                thread.stop();
+                ended.load(Ordering::SeqCst)
+            })
+        };
+        while ended.load(Ordering::SeqCst) == 0 || !thread.is_stopping() {
+            thread::yield_now();
+        }
+        leave.send(()).unwrap();
+        assert_eq!(stopping.join().unwrap(), 2);
     }
 }
