@@ -41,5 +41,5 @@ pub use merge::Merge;
 pub use meta::{Device, Kind, Meta, NAME_MAX, TARGET_MAX, Time, Xattr};
 pub use source::{Access, Item, OpenContent, Piece, Source, Sources, Visited};
 pub use stream::{is_compressed, unpack};
-pub use tar::{Written, write_tar};
+pub use tar::{Written, write_tar, write_tar_past};
 pub use tree::{Child, NodeId, NodeRef, Step, Tree, Walk};

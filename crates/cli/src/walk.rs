@@ -65,11 +65,14 @@ pub(crate) fn entries(
     reading: impl Fn() -> String,
 ) -> Result<Vec<Entry>, Failure> {
     let mut entries = Vec::new();
+    let volume = dir.volume();
     for entry in dir.entries().doing(&reading)? {
         match entry {
             Ok(entry) => {
                 let name = entry.file_name();
-                let meta = dir.symlink_metadata(&name).map_err(Problem::from);
+                // By number: in a damaged directory, each search for a name reads all of it.
+                let node = volume.node_by_ino(entry.ino());
+                let meta = node.and_then(|node| node.metadata()).map_err(Problem::from);
                 entries.push(Entry { name, meta });
             }
             Err(damage @ throughline::Error::Corrupt(_)) => {

@@ -17,6 +17,7 @@ use throughline_block::Disk;
 use throughline_extfmt::casefold::CaseFolding;
 use throughline_extfmt::features::{Compat, Incompat, RoCompat};
 use throughline_extfmt::superblock::{MAX_LAST_MOUNTED, State};
+use throughline_extfmt::verity::{self, VeritySuperblock};
 use throughline_extfmt::{Geometry, Superblock};
 use throughline_fileio::PageCache;
 use throughline_journal::recovery::JournalRun;
@@ -156,9 +157,10 @@ impl Recovery {
 impl Fs {
     /// Opens the volume on `disk`.
     ///
-    /// A volume with features that are supported read-only is opened for reading, even if writing was
-    /// requested: see [`Base::read_only_reason`]. If its journal needs recovery, opening for writing recovers
-    /// it first; opening for reading shows the recovered state and does not modify the volume.
+    /// A volume with features that are supported read-only, or with a hash tree behind it, is opened for
+    /// reading, even if writing was requested: see [`Base::read_only_reason`]. If its journal needs recovery,
+    /// opening for writing recovers it first; opening for reading shows the recovered state and does not
+    /// modify the volume.
     ///
     /// # Errors
     /// `Unsupported` for an unknown incompatible feature, by name. For writing, also for an external journal
@@ -183,6 +185,9 @@ impl Fs {
         let access = match gate {
             _ if !options.write => Access::Read,
             Gate::Read(why) => Access::Refused(why),
+            _ if !options.over_hash_tree && has_hash_tree(&disk, &found.geo)? => {
+                Access::Refused(HASH_TREE.to_owned())
+            }
             Gate::Write if options.no_replay => {
                 let why = "a volume opened without its journal can only be read";
                 return Err(Reason::Invalid(why).into());
@@ -481,6 +486,20 @@ fn check_device(disk: &Disk, sb: &Superblock, options: &OpenOptions) -> Result<(
         )));
     }
     Ok(())
+}
+
+const HASH_TREE: &str = "a hash tree of dm-verity is behind the volume, and would not fit it any more: write to \
+                         an overlay (--overlay FILE), or pack it anew";
+
+fn has_hash_tree(disk: &Disk, geo: &Geometry) -> Result<bool> {
+    let place = verity::place_behind(geo, disk.len_bytes());
+    let is_block = u64::from(disk.limits().logical_block_bytes) <= verity::BLOCK_BYTES;
+    let Some(place) = place.filter(|_| is_block) else {
+        return Ok(false);
+    };
+    let mut block = vec![0; verity::BLOCK_BYTES as usize];
+    disk.read_at(place, &mut block)?;
+    Ok(VeritySuperblock::read(&block).is_some())
 }
 
 const EXTERNAL_JOURNAL: &str = "the journal is on another device (external journal)";

@@ -52,6 +52,8 @@ pub struct OpenOptions {
     pub write: bool,
     /// Allow writing although the volume has recorded errors. Running `e2fsck` is the better choice.
     pub allow_unclean: bool,
+    /// Allow writing although a hash tree of dm-verity is behind the volume: what is written goes elsewhere.
+    pub over_hash_tree: bool,
     /// Whether the blocks reserved for root may be used. `None` decides by the caller ([`crate::Caller`]), as
     /// the kernel does.
     pub use_reserved: Option<bool>,
@@ -109,6 +111,7 @@ impl Default for OpenOptions {
         Self {
             write: false,
             allow_unclean: false,
+            over_hash_tree: false,
             use_reserved: None,
             reserved_user: None,
             reserved_group: None,

@@ -39,6 +39,7 @@ pub mod quota;
 pub mod superblock;
 pub mod time;
 pub mod units;
+pub mod verity;
 pub mod xattr;
 
 pub use error::{Corrupt, Result};

@@ -20,6 +20,7 @@ mod disk;
 mod error;
 mod extended;
 mod features;
+mod hash_tree;
 mod journal_device;
 mod journal_words;
 mod make;
@@ -36,6 +37,7 @@ mod writer;
 pub use config::Config;
 pub use error::{Error, Result};
 pub use features::Features;
+pub use hash_tree::{FoundHashTree, behind as hash_tree_behind};
 pub use make::Made;
 #[doc(hidden)]
 pub use options::{MkfsOptions, VolumeSize};

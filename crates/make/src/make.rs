@@ -148,19 +148,26 @@ impl MkfsOptions {
     /// # Errors
     /// [`Error::Invalid`] if smaller blocks were asked for.
     pub(crate) fn for_device(&self, device: &DeviceInfo) -> Result<MkfsOptions> {
-        let mut options = self.clone();
-        let sector_bytes = device.limits.logical_block_bytes;
-        if device.kind == DeviceKind::RegularFile {
-            return Ok(options);
+        match device.kind {
+            DeviceKind::RegularFile => Ok(self.clone()),
+            _ => {
+                self.with_least_blocks(device.limits.logical_block_bytes, "the sectors of a device")
+            }
         }
-        if let Some(asked) = self.block_bytes.filter(|asked| *asked < sector_bytes) {
+    }
+
+    /// The same options, with blocks of at least so many bytes, because `why` have them.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if smaller ones were asked for.
+    pub(crate) fn with_least_blocks(&self, bytes: u32, why: &str) -> Result<MkfsOptions> {
+        if let Some(asked) = self.block_bytes.filter(|asked| *asked < bytes) {
             return Err(Error::invalid(format!(
-                "blocks of {asked} bytes (-b) on a device with sectors of {sector_bytes}: a block has at \
-                 least one sector"
+                "blocks of {asked} bytes (-b) are smaller than {why}: -b {bytes} is the least here"
             )));
         }
-        let least = self.min_block_bytes.unwrap_or(0).max(sector_bytes);
-        options.min_block_bytes(least);
+        let mut options = self.clone();
+        options.min_block_bytes(self.min_block_bytes.unwrap_or(0).max(bytes));
         Ok(options)
     }
 

@@ -214,7 +214,7 @@ pub use open::{ImageOptions, OpenOptions, OtherBase, VolumeOptions, partitions};
 pub use own::{Device, Memory};
 pub use pack_into::{PackInto, PackedInto};
 pub use raw::RawFile;
-pub use read_tree::read_tree;
+pub use read_tree::{read_tree, read_tree_past};
 pub use recovery::RecoveryReport;
 pub use resize::{NewSize, ResizeError, ResizeReport};
 pub use status::{
@@ -243,7 +243,7 @@ pub use throughline_image::{
 pub use throughline_make::pack;
 pub use throughline_make::resize::Resized;
 pub use throughline_make::{
-    Config as MkfsConfig, Error as MkfsError, Made, MkfsOptions, VolumeSize,
+    Config as MkfsConfig, Error as MkfsError, FoundHashTree, Made, MkfsOptions, VolumeSize,
 };
 #[cfg(feature = "remote")]
 pub use throughline_remote::Failure as ObjectFailure;

@@ -20,8 +20,8 @@ use crate::node::Node;
 use crate::time::since_epoch;
 use crate::volume::Volume;
 
-/// As deep as a walk goes.
-const DEPTH_MAX: u32 = 2048;
+/// Deeper than a walk goes.
+const DEPTH_MAX: u32 = 2050;
 
 /// The tree below a directory, with the directory itself as its root, and where the contents are: they are
 /// read when they are asked for. Memory: about 150 bytes for each name.
@@ -42,25 +42,42 @@ const DEPTH_MAX: u32 = 2048;
 ///
 /// # Errors
 /// [`archive::Error::Io`] with the path and an [`Error`] inside: damage, device errors.
-/// [`archive::Error::Limit`] for a tree that is too large for the default [`Limits`], or nested too deep.
+/// [`archive::Error::Limit`] for a tree that is too large for the default [`Limits`].
 pub fn read_tree(directory: &Dir) -> archive::Result<(Tree, Sources)> {
+    read_tree_past(directory, &mut Err)
+}
+
+/// As [`read_tree`]. If a file or directory cannot be read, or is nested more than 2048 deep, `left_out` is
+/// called with the error. If that returns `Ok`, it is left out with all below it.
+///
+/// # Errors
+/// As there, and what `left_out` returns.
+pub fn read_tree_past(
+    directory: &Dir,
+    left_out: &mut dyn FnMut(archive::Error) -> archive::Result<()>,
+) -> archive::Result<(Tree, Sources)> {
     let mut sources = Sources::new();
     let id = sources.add(Box::new(Files {
         volume: directory.volume(),
     }));
-    let reader = read(directory, Limits::default(), Some(id))?;
+    let reader = read(directory, Limits::default(), Some(id), left_out)?;
     Ok((reader.tree, sources))
 }
 
 /// The same without contents, and the inode of each node by its number.
 pub(crate) fn read_names(directory: &Dir, limits: Limits) -> archive::Result<(Tree, Vec<u64>)> {
-    let mut reader = read(directory, limits, None)?;
+    let mut reader = read(directory, limits, None, &mut Err)?;
     reader.inodes.resize(reader.tree.id_bound(), 0);
     Ok((reader.tree, reader.inodes))
 }
 
 /// `contents`: the source of the files' contents; `None` leaves them out.
-fn read(directory: &Dir, limits: Limits, contents: Option<SourceId>) -> archive::Result<Reader> {
+fn read(
+    directory: &Dir,
+    limits: Limits,
+    contents: Option<SourceId>,
+    left_out: &mut dyn FnMut(archive::Error) -> archive::Result<()>,
+) -> archive::Result<Reader> {
     let mut reader = Reader {
         volume: directory.volume(),
         tree: Tree::new(Limits {
@@ -76,13 +93,28 @@ fn read(directory: &Dir, limits: Limits, contents: Option<SourceId>) -> archive:
     let meta = meta(&found).map_err(|error| at(b".", error))?;
     let root = reader.tree.mkdir(b"/", &meta.0)?;
     reader.note(root, found.ino());
-    let walk = directory.walk(".").map_err(|error| at(b".", error))?;
+    let mut walk = directory.walk(".").map_err(|error| at(b".", error))?;
     let mut listed = PathBuf::from(".");
-    for entry in walk {
-        let entry = entry.map_err(|error| at(listed.as_os_str().as_bytes(), error))?;
+    while let Some(entry) = walk.next() {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                left_out(at(listed.as_os_str().as_bytes(), error))?;
+                continue;
+            }
+        };
         let path = entry.path();
         let path = path.strip_prefix(".").unwrap_or(path);
-        reader.add(path.as_os_str().as_bytes(), entry.ino())?;
+        match reader.add(path.as_os_str().as_bytes(), entry.ino()) {
+            // As it would be for all that follow.
+            Err(full @ archive::Error::Limit { .. }) => return Err(full),
+            Err(error) => {
+                left_out(error)?;
+                walk.skip_dir();
+                continue;
+            }
+            Ok(()) => {}
+        }
         // The walk enters a directory next, and goes on in that of another entry.
         let next = match entry.file_type() {
             FileType::Directory => Some(path),

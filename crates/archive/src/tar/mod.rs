@@ -12,7 +12,7 @@ mod writer;
 
 pub(crate) use entry::{Entry, EntryKind, name_start};
 pub(crate) use reader::Reader;
-pub use writer::{Written, write_tar};
+pub use writer::{Written, write_tar, write_tar_past};
 
 /// Archives consist of blocks of this size.
 pub(crate) const BLOCK: usize = 512;

@@ -58,10 +58,25 @@ const LARGE_MAX: u64 = 0o777_7777_7777;
 /// [`Error::Io`] of `out` and of the sources; [`Error::Changed`] if a file changes meanwhile;
 /// [`Error::Invalid`] for a source that is sequential.
 pub fn write_tar(tree: &Tree, sources: &Sources, out: &mut dyn Write) -> Result<Written> {
+    write_tar_past(tree, sources, out, &mut |_, error| Err(error))
+}
+
+/// As [`write_tar`]. If the data of a file cannot be read, `damaged` is called with its path and the error.
+/// If that returns `Ok`, the file has zeros from there on, as with GNU tar.
+///
+/// # Errors
+/// As there, and what `damaged` returns.
+pub fn write_tar_past(
+    tree: &Tree,
+    sources: &Sources,
+    out: &mut dyn Write,
+    damaged: &mut dyn FnMut(&[u8], Error) -> Result<()>,
+) -> Result<Written> {
     let mut writer = Writer {
         tree,
         sources,
         out,
+        damaged,
         written: Written::default(),
         first_names: vec![None; tree.id_bound()],
         buffer: vec![0; CHUNK],
@@ -92,6 +107,7 @@ struct Writer<'a> {
     tree: &'a Tree,
     sources: &'a Sources,
     out: &'a mut dyn Write,
+    damaged: &'a mut dyn FnMut(&[u8], Error) -> Result<()>,
     written: Written,
     /// Of nodes with several names that were written: the name.
     first_names: Vec<Option<Box<[u8]>>>,
@@ -165,7 +181,7 @@ impl Writer<'_> {
             member.describe(node, b'0');
             member.attributes(node);
             self.headers(member)?;
-            return self.data(content, data);
+            return self.data(path, content, data);
         }
         let map = sparse_map(content);
         member.record(b"GNU.sparse.major", b"1");
@@ -178,23 +194,34 @@ impl Writer<'_> {
         member.attributes(node);
         self.headers(member)?;
         self.put(&map)?;
-        self.data(content, data)
+        self.data(path, content, data)
     }
 
-    fn data(&mut self, content: Content<'_>, length: u64) -> Result<()> {
-        let open = self.sources.open(content)?;
+    fn data(&mut self, path: &[u8], content: Content<'_>, length: u64) -> Result<()> {
+        let mut open = match self.sources.open(content) {
+            Ok(open) => Some(open),
+            Err(error) => (self.damaged)(path, error).map(|()| None)?,
+        };
         let mut buffer = std::mem::take(&mut self.buffer);
         for Extent { offset, length, .. } in content.extents() {
             let mut done = 0;
             while done < length {
                 let part = (length - done).min(CHUNK as u64) as usize;
-                open.read_at(offset + done, &mut buffer[..part])?;
+                let read = open.as_ref();
+                let read = read.map(|open| open.read_at(offset + done, &mut buffer[..part]));
+                if let Some(Err(error)) = read {
+                    (self.damaged)(path, error)?;
+                    open = None;
+                }
+                if open.is_none() {
+                    buffer[..part].fill(0);
+                }
                 self.put(&buffer[..part])?;
                 done += part as u64;
             }
         }
         self.buffer = buffer;
-        open.finish()?;
+        open.map_or(Ok(()), |open| open.finish())?;
         self.pad(length)
     }
 

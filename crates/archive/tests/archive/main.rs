@@ -7,3 +7,4 @@ mod images;
 mod linear;
 mod oracle;
 mod replaced;
+mod unread;

@@ -7,10 +7,11 @@ use clap::Args;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use throughline::internal::OpenImages;
-use throughline::{CacheState, Format, LogInfo, PartitionTable, Volume, VolumeInfo};
+use throughline::{CacheState, Format, FoundHashTree, LogInfo, PartitionTable, Volume, VolumeInfo};
 use throughline_forms::time::rfc3339;
 
 use super::df::image_of;
+use super::pack::hex;
 use crate::context::Context;
 use crate::image_name::ImageName;
 use crate::objects;
@@ -49,6 +50,9 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
                     .info()
                     .doing(|| format!("cannot read {}", quote(&image)))?;
                 shown = value(&name.to_string_lossy(), &info);
+                let tree = volume.hash_tree();
+                let tree = tree.doing(|| format!("cannot read {}", quote(&image)))?;
+                shown["hash_tree"] = json!(tree.as_ref().map(tree_value));
             }
             // A disk with several volumes, or with none: its partitions are what there is to show.
             Err(failure) if table.is_some() && !is_placed(&image, context)? => {
@@ -183,6 +187,15 @@ fn log_value(log: &LogInfo) -> Value {
         "transaction": log.tid,
         "empty": log.empty,
         "errno": log.errno,
+    })
+}
+
+/// A hash tree as JSON.
+fn tree_value(tree: &FoundHashTree) -> Value {
+    json!({
+        "hash_offset": tree.hash_offset,
+        "root_hash": tree.root_hash.map(|hash| hex(&hash)),
+        "fits": tree.fits,
     })
 }
 

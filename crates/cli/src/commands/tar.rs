@@ -1,12 +1,14 @@
 //! `tar`: what is in an image, as an archive.
 
+use std::cell::Cell;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use throughline::archive::{Sources, Tree, Written, write_tar};
+use throughline::archive::{self, Sources, Tree, Written, write_tar_past};
 use throughline::internal::NewFile;
 
 use crate::context::Context;
@@ -63,27 +65,58 @@ pub(crate) fn run(args: &TarArgs, context: &mut Context) -> Result<(), Failure> 
     let doing = || format!("cannot archive {place}");
     let opened = context.open(place, Access::Read)?;
     let directory = opened.volume.open_dir(&opened.path).doing(doing)?;
-    let (mut tree, contents) = throughline::read_tree(&directory).doing(doing)?;
+    context.out.flush()?;
+    let lacks = &Lacks {
+        context,
+        place,
+        count: Cell::new(0),
+    };
+    let mut left_out = |error| lacks.note(place, error);
+    let read = throughline::read_tree_past(&directory, &mut left_out);
+    let (mut tree, contents) = read.doing(doing)?;
     sources::exclude(&mut tree, &args.exclude, context.globals.quiet)?;
     if let Some((uid, gid)) = args.owner {
         tree.set_owner(uid, gid);
     }
     let written = match output {
-        Some(file) if !is_special(file) => to_new_file(&tree, &contents, file, args, place)?,
+        Some(file) if !is_special(file) => to_new_file(&tree, &contents, file, args, lacks)?,
         Some(file) => {
             let open = File::options().write(true).open(file);
             let mut open = open.doing(|| format!("cannot write to {}", quote(file)))?;
-            write(&tree, &contents, &mut open, place, Some(file))?
+            write(&tree, &contents, &mut open, lacks, Some(file))?
         }
-        None => {
-            context.out.flush()?;
-            write(&tree, &contents, &mut io::stdout().lock(), place, None)?
-        }
+        None => write(&tree, &contents, &mut io::stdout().lock(), lacks, None)?,
     };
+    let lacking = lacks.count.get();
     if !context.globals.quiet {
         report(&written);
+        if lacking > 0 {
+            note(&format!(
+                "the archive is incomplete, by {lacking} files or directories: see above"
+            ));
+        }
     }
-    Ok(())
+    match lacking {
+        0 => Ok(()),
+        _ => Err(Failure::Reported),
+    }
+}
+
+/// What could not be read, and is missing in the archive, or has zeros there.
+struct Lacks<'a> {
+    context: &'a Context,
+    place: &'a Place,
+    count: Cell<u64>,
+}
+
+impl Lacks<'_> {
+    /// Reports an error of an image, and lets the archive go on.
+    fn note(&self, of: &Place, error: archive::Error) -> archive::Result<()> {
+        self.count.set(self.count.get() + 1);
+        let failure = Problem::from(error).met(format!("cannot read all of {of}"));
+        self.context.complaints.say(&failure);
+        Ok(())
+    }
 }
 
 /// A device or a pipe, which is written to as it is.
@@ -113,12 +146,12 @@ fn to_new_file(
     contents: &Sources,
     file: &Path,
     args: &TarArgs,
-    place: &Place,
+    lacks: &Lacks<'_>,
 ) -> Result<Written, Failure> {
     let doing = || format!("cannot write to {}", quote(file));
     let new = NewFile::new(file).doing(doing)?;
     let mut open = File::options().write(true).open(new.path()).doing(doing)?;
-    let written = write(tree, contents, &mut open, place, Some(file))?;
+    let written = write(tree, contents, &mut open, lacks, Some(file))?;
     open.sync_all().doing(doing)?;
     new.persist(file, args.force).doing(doing)?;
     Ok(written)
@@ -129,28 +162,25 @@ fn write(
     tree: &Tree,
     contents: &Sources,
     out: &mut dyn Write,
-    place: &Place,
+    lacks: &Lacks<'_>,
     file: Option<&Path>,
 ) -> Result<Written, Failure> {
     let mut out = Noting {
         out: BufWriter::with_capacity(BUFFER_BYTES, out),
         failed: None,
     };
-    let written = write_tar(tree, contents, &mut out);
+    let mut damaged = |path: &[u8], error| {
+        let path = OsStr::from_bytes(path);
+        lacks.note(&lacks.place.join(path), error)
+    };
+    let written = write_tar_past(tree, contents, &mut out, &mut damaged);
     match (written, out.failed, file) {
         (Ok(written), ..) => Ok(written),
         (Err(_), Some(error), None) => Err(Failure::output(error)),
         (Err(_), Some(error), Some(file)) => {
             Err(error).doing(|| format!("cannot write to {}", quote(file)))
         }
-        (Err(error), None, _) => {
-            let problem = Problem::from(error);
-            let next = problem.next.clone().unwrap_or_else(|| {
-                "'throughline cp -a' copies what can be read of a damaged image".to_owned()
-            });
-            let problem = problem.with_next(next);
-            Err(problem.met(format!("cannot archive {place}")))
-        }
+        (Err(error), None, _) => Err(error).doing(|| format!("cannot archive {}", lacks.place)),
     }
 }
 
@@ -185,7 +215,7 @@ impl<W: Write> Write for Noting<W> {
 fn report(written: &Written) {
     let left_out = &written.left_out;
     for path in left_out.iter().take(NAMED) {
-        let path = std::ffi::OsStr::from_bytes(path);
+        let path = OsStr::from_bytes(path);
         note(&format!(
             "{} is left out: a tar holds no sockets",
             quote(path)

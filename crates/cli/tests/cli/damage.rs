@@ -206,6 +206,44 @@ fn damaged_metadata_is_named() {
     ok(["ls", &image.at("/")]);
 }
 
+/// What cannot be read is missing in an archive, and all else is there.
+#[test]
+fn an_archive_has_what_can_be_read() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("16M", &["-t", "ext2", "-b", "1024"]);
+    ok(["mkdir", &image.at("/broken"), &image.at("/sound")]);
+    for path in ["/broken/gone", "/sound/first", "/wrong", "/last"] {
+        ok(["cp", "Cargo.toml", &image.at(path)]);
+    }
+    image.debugfs_write("set_inode_field /wrong block[0] 0xfffffff0");
+    image.patch(|bytes| {
+        let at = bytes.windows(4).position(|window| window == b"gone");
+        let at = at.expect("the name is on the disk");
+        bytes[at - 4..at - 2].copy_from_slice(&[3, 0]);
+    });
+    let archive = image.sibling("out.tar");
+    let out = archive.to_str().unwrap();
+    for words in [&["tar", "-o", out][..], &["tar"]] {
+        let ran = run([words, &[&image.at("/")]].concat());
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        for said in ["broken", "wrong", "incomplete, by 2 files"] {
+            assert!(ran.stderr.contains(said), "{said}: {}", ran.stderr);
+        }
+        if words == ["tar"] {
+            fs::write(&archive, &ran.stdout).unwrap();
+        }
+        let packed = image.sibling("packed");
+        ok(["-q", "pack", "-F", out, "-o", packed.to_str().unwrap()]);
+        let listed = ok(["find", &format!("{}:/", packed.display()), "-type", "f"]);
+        assert_eq!(listed.matches("/first").count(), 1, "{listed}");
+        assert_eq!(listed.matches("/last").count(), 1, "{listed}");
+        assert_eq!(listed.lines().count(), 2, "{listed}");
+        fs::remove_file(&archive).unwrap();
+    }
+}
+
 /// The readable entries of a damaged directory are listed and copied; the lost ones are reported, and the
 /// command fails.
 #[test]

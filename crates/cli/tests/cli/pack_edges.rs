@@ -135,6 +135,33 @@ fn a_plan_of_mkfs_counts_what_is_in_the_source() {
 }
 
 /// A platform that cannot be applied is refused; one that only the configuration names is applied.
+/// What an option or a name says is not silently left out.
+#[test]
+fn options_that_pack_does_not_use_are_refused() {
+    let place = Place::new();
+    place.shell("mkdir source; touch source/file");
+    let (source, image) = (place.text("source"), place.text("image"));
+    for words in [
+        &["--offset", "512"][..],
+        &["--image-format", "qcow2"],
+        &["--overlay", "over"],
+        &["--backing", "."],
+        &["--journal", "log"],
+        &["--noload"],
+    ] {
+        let all = [words, &["pack", &source, "-o", &image]].concat();
+        fails(all, 2, &format!("{} is not for pack", words[0]));
+    }
+    for name in ["new.qcow2", "new.VMDK", "new.vhdx"] {
+        let named = place.text(name);
+        fails(["pack", &source, "-o", &named], 1, "its name says");
+        fails(["mkfs", &named, "8M"], 1, "its name says");
+        assert!(!place.path(name).exists());
+        ok(["-q", "--image-format", "raw", "pack", &source, "-o", &named]);
+        ok(["ls", "--image-format", "raw", &format!("{named}:/file")]);
+    }
+}
+
 #[test]
 fn a_platform_is_applied_or_refused() {
     let place = Place::new();

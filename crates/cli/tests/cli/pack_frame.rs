@@ -252,10 +252,10 @@ fn veritysetup_accepts_the_hash_tree() {
     for options in [
         &["--verity"][..],
         &["--verity", "--size", "40M"],
-        &["--verity", "-t", "ext2", "-b", "1024", "--size", "7777777"],
+        &["--verity", "-t", "ext2", "--size", "7777777"],
         &["--verity", "--partition", "gpt", "--size", "+1M"],
         &[&own],
-        &[&own, "-b", "1024", "--partition", "gpt"],
+        &[&own, "--partition", "gpt"],
     ] {
         let all = [
             "pack",
@@ -298,6 +298,55 @@ fn veritysetup_accepts_the_hash_tree() {
     }
 }
 
+/// What is written to a volume with a hash tree makes it one that does not mount.
+#[test]
+fn a_volume_with_a_hash_tree_is_shown_and_not_written() {
+    let place = made();
+    let (source, image, overlay) = (
+        place.text("source"),
+        place.text("image"),
+        place.text("over"),
+    );
+    let pack = ["pack", "-F", "--json", &source, "-o", &image, "--verity"];
+    // The device of a tree has sectors of 4 KiB.
+    let small = [&pack[..], &["-b", "1024"]].concat();
+    fails(small, 2, "smaller than those of dm-verity");
+    for frame in [&[][..], &["--partition", "gpt"]] {
+        let packed = run([&pack[..], frame].concat());
+        assert_eq!(packed.code, Some(0), "{}", packed.stderr);
+        let made = &packed.json()["verity"];
+        let tree = || ok(["info", "--json", &image]);
+        let tree =
+            || serde_json::from_str::<serde_json::Value>(&tree()).unwrap()[0]["hash_tree"].clone();
+        let fits = serde_json::json!({
+            "hash_offset": made["hash_offset"], "root_hash": made["root_hash"], "fits": true,
+        });
+        assert_eq!(tree(), fits);
+        let before = fs::read(&image).unwrap();
+        let at = |path: &str| format!("{image}:{path}");
+        for words in [
+            &["rm", &at("/etc/motd")][..],
+            &["cp", "Cargo.toml", &at("/x")],
+            &["label", &image, "name"],
+            &["pack", &source, "--into", &at("/etc")],
+            &["resize", &image, "max"],
+        ] {
+            fails(words, 1, "hash tree of dm-verity");
+        }
+        ok(["--overlay", &overlay, "rm", &at("/etc/motd")]);
+        fs::remove_file(&overlay).unwrap();
+        ok(["cat", &at("/etc/motd")]);
+        assert!(fs::read(&image).unwrap() == before);
+        let mut changed = before;
+        let place = changed.len() / 3;
+        changed[place] ^= 1;
+        fs::write(&image, changed).unwrap();
+        assert_eq!(tree()["fits"], false);
+        assert_eq!(tree()["root_hash"], made["root_hash"]);
+        assert!(ok(["info", &image]).contains("does not fit the volume"));
+    }
+}
+
 /// The same content gives the same root hash, another one another; a check covers the tree.
 #[test]
 fn hash_trees_are_reproducible_and_checked() {
@@ -317,7 +366,7 @@ fn hash_trees_are_reproducible_and_checked() {
     place.shell("echo other > source/etc/motd");
     let other = run(pack).json();
     assert_ne!(other["verity"]["root_hash"], first["verity"]["root_hash"]);
-    let shown = ok(["pack", "-F", &source, "-o", &image, "--verity"]);
+    let shown = run(["pack", "-F", &source, "-o", &image, "--verity"]).text();
     let root = other["verity"]["root_hash"].as_str().unwrap();
     assert!(
         shown.contains(&format!("root hash: {root}, salt: ")),

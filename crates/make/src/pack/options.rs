@@ -18,6 +18,7 @@ use super::place::Placed;
 use super::planned::Packed;
 use super::size::{self, PackSize, Sized};
 use super::tree::{Input, Kind};
+use super::verity::BLOCK_BYTES;
 use super::walk::Walk;
 use super::whole::{derived, hold, new_file, persist};
 use crate::config::Config;
@@ -222,7 +223,10 @@ impl PackOptions {
                 "packing makes a whole image: neither -E offset= nor -S goes with it",
             ));
         }
-        let mut options = self.mkfs.clone();
+        let mut options = match self.around.hashes {
+            Some(_) => (self.mkfs).with_least_blocks(BLOCK_BYTES as u32, "those of dm-verity")?,
+            None => self.mkfs.clone(),
+        };
         options.config.get_or_insert_with(Config::built_in);
         Ok(options)
     }

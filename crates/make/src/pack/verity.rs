@@ -4,8 +4,7 @@
 //! superblock (in a block) │ top level: 1 block │ … │ level 0: a hash for each block of data
 //! ```
 //! A block of hashes holds 128 of them, and zeros after the last; the root hash is that of the top block.
-//! Every block is hashed after the salt. (The kernel's
-//! `Documentation/admin-guide/device-mapper/verity.rst`, and cryptsetup's description of the format on disk.)
+//! Every block is hashed after the salt.
 //!
 //! The data is read once, in order, and each level is written as it fills: memory is the same for any size.
 
@@ -17,13 +16,13 @@ use std::path::Path;
 use rustix::fs::SeekFrom;
 use sha2::{Digest, Sha256};
 
+pub(super) use throughline_extfmt::verity::BLOCK_BYTES;
+use throughline_extfmt::verity::{MAGIC, SHA256, VeritySuperblock};
+use zerocopy::{FromZeros, IntoBytes};
+
 use crate::error::{Error, Result};
 
-/// Bytes of a block of data, and of one of hashes.
-pub(crate) const BLOCK_BYTES: u64 = 4096;
 const HASH_BYTES: u64 = 32;
-/// What the superblock of a tree begins with.
-pub(crate) const MAGIC: &[u8] = b"verity\0\0";
 /// Hashes in a block.
 const FAN_OUT: u64 = BLOCK_BYTES / HASH_BYTES;
 /// Bytes that are read at a time.
@@ -68,7 +67,7 @@ fn levels(data_blocks: u64) -> Vec<u64> {
 }
 
 /// Bytes of the tree for so much data, with its superblock.
-pub(super) fn tree_bytes(data_bytes: u64) -> u64 {
+pub(crate) fn tree_bytes(data_bytes: u64) -> u64 {
     let levels = levels(data_bytes.div_ceil(BLOCK_BYTES));
     (1 + levels.iter().sum::<u64>()) * BLOCK_BYTES
 }
@@ -101,7 +100,8 @@ pub(super) fn write(data: &Path, hashes: &Path, request: &Request) -> Result<[u8
         .write(true)
         .open(hashes)
         .map_err(failed(hashes))?;
-    let mut tree = Tree::new(&to, request);
+    let mut put = |block: &[u8], at: u64| to.write_all_at(block, at);
+    let mut tree = Tree::new(&mut put, &request.salt, request.data_bytes, request.hash_at);
     let zero = tree.hash(&[0; BLOCK_BYTES as usize]);
     let mut chunk = vec![0; CHUNK_BYTES as usize];
     let mut at = 0;
@@ -151,18 +151,26 @@ struct Level {
     hashes: Vec<u8>,
 }
 
-struct Tree<'f> {
-    file: &'f File,
+/// The hashes of data that comes in order. Each block of them is passed on when it is complete, with its
+/// place.
+pub(crate) struct Tree<'p, E> {
+    put: &'p mut dyn FnMut(&[u8], u64) -> std::result::Result<(), E>,
     salted: Sha256,
     /// Level 0 first.
     levels: Vec<Level>,
     root: [u8; 32],
 }
 
-impl<'f> Tree<'f> {
-    fn new(file: &'f File, request: &Request) -> Tree<'f> {
-        let blocks = levels(request.data_bytes / BLOCK_BYTES);
-        let mut at = request.hash_at + BLOCK_BYTES;
+impl<'p, E> Tree<'p, E> {
+    /// The tree of so much data, with its superblock at `hash_at`.
+    pub(crate) fn new(
+        put: &'p mut dyn FnMut(&[u8], u64) -> std::result::Result<(), E>,
+        salt: &[u8],
+        data_bytes: u64,
+        hash_at: u64,
+    ) -> Tree<'p, E> {
+        let blocks = levels(data_bytes / BLOCK_BYTES);
+        let mut at = hash_at + BLOCK_BYTES;
         let mut levels: Vec<Level> = Vec::new();
         // The top one is the first.
         for count in blocks.iter().rev() {
@@ -172,19 +180,19 @@ impl<'f> Tree<'f> {
         }
         levels.reverse();
         Tree {
-            file,
-            salted: Sha256::new_with_prefix(request.salt),
+            put,
+            salted: Sha256::new_with_prefix(salt),
             levels,
             root: [0; 32],
         }
     }
 
-    fn hash(&self, block: &[u8]) -> [u8; 32] {
+    pub(crate) fn hash(&self, block: &[u8]) -> [u8; 32] {
         self.salted.clone().chain_update(block).finalize().into()
     }
 
     /// Adds a hash to a level; beyond the last, it is the root.
-    fn push(&mut self, level: usize, sum: [u8; 32]) -> io::Result<()> {
+    pub(crate) fn push(&mut self, level: usize, sum: [u8; 32]) -> std::result::Result<(), E> {
         let Some(to) = self.levels.get_mut(level) else {
             self.root = sum;
             return Ok(());
@@ -196,11 +204,11 @@ impl<'f> Tree<'f> {
         }
     }
 
-    /// Writes the block of a level, and hashes it into the next. As deep as there are levels.
-    fn complete(&mut self, level: usize) -> io::Result<()> {
+    /// Passes on the block of a level, and hashes it into the next. As deep as there are levels.
+    fn complete(&mut self, level: usize) -> std::result::Result<(), E> {
         let to = &mut self.levels[level];
         to.hashes.resize(BLOCK_BYTES as usize, 0);
-        self.file.write_all_at(&to.hashes, to.at)?;
+        (self.put)(&to.hashes, to.at)?;
         to.at += BLOCK_BYTES;
         let block = std::mem::take(&mut to.hashes);
         let sum = self.hash(&block);
@@ -209,7 +217,8 @@ impl<'f> Tree<'f> {
         self.push(level + 1, sum)
     }
 
-    fn finish(mut self) -> io::Result<[u8; 32]> {
+    /// The root hash.
+    pub(crate) fn finish(mut self) -> std::result::Result<[u8; 32], E> {
         for level in 0..self.levels.len() {
             if !self.levels[level].hashes.is_empty() {
                 self.complete(level)?;
@@ -221,19 +230,19 @@ impl<'f> Tree<'f> {
 
 /// The superblock of a tree, in a block of its own.
 fn superblock(request: &Request) -> Vec<u8> {
-    let mut block = vec![0; BLOCK_BYTES as usize];
-    let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, MAGIC);
-    put(8, &1_u32.to_le_bytes());
-    // The type of hashes: 1, salt first.
-    put(12, &1_u32.to_le_bytes());
-    put(16, &request.uuid);
-    put(32, b"sha256");
-    put(64, &(BLOCK_BYTES as u32).to_le_bytes());
-    put(68, &(BLOCK_BYTES as u32).to_le_bytes());
-    put(72, &(request.data_bytes / BLOCK_BYTES).to_le_bytes());
-    put(80, &(request.salt.len() as u16).to_le_bytes());
-    put(88, &request.salt);
+    let mut made = VeritySuperblock::new_zeroed();
+    made.signature = MAGIC;
+    made.version.set(1);
+    made.hash_type.set(1);
+    made.uuid = request.uuid;
+    made.algorithm[..SHA256.len()].copy_from_slice(SHA256);
+    made.data_block_bytes.set(BLOCK_BYTES as u32);
+    made.hash_block_bytes.set(BLOCK_BYTES as u32);
+    made.data_blocks.set(request.data_bytes / BLOCK_BYTES);
+    made.salt_bytes.set(request.salt.len() as u16);
+    made.salt[..request.salt.len()].copy_from_slice(&request.salt);
+    let mut block = made.as_bytes().to_vec();
+    block.resize(BLOCK_BYTES as usize, 0);
     block
 }
 

@@ -12,7 +12,7 @@ use super::reserved::{self, ResizeInode};
 use super::table::{Table, is_uninit, sum_block_bitmap};
 use super::{Resized, shape, superblock};
 use crate::error::{Error, Result};
-use crate::pack::verity;
+use crate::hash_tree;
 use crate::write::backup;
 use crate::writer::{Writer, read_bytes};
 
@@ -133,12 +133,7 @@ impl Checked {
 /// # Errors
 /// `Unsupported`; of the device.
 pub fn refuse_hash_tree(disk: &Disk, geo: &Geometry) -> Result<()> {
-    let end = geo.blocks.saturating_mul(geo.block_bytes.into());
-    let tree = end
-        .checked_next_multiple_of(verity::BLOCK_BYTES)
-        .filter(|tree| disk.len_bytes() >= tree.saturating_add(verity::BLOCK_BYTES));
-    let magic = tree.map(|tree| read_bytes(disk, tree, verity::MAGIC.len()));
-    match magic.transpose()?.as_deref() == Some(verity::MAGIC) {
+    match hash_tree::superblock(disk, geo)?.is_some() {
         true => Err(Error::unsupported(
             "resizing a volume with a hash tree of dm-verity behind it: the tree would be lost, and a volume \
              that is verified must not change",

@@ -101,6 +101,7 @@ impl OpenOptions {
         let mut options = self.volume.fs.clone();
         options.write = self.write;
         options.allow_unclean = self.allow_unclean;
+        options.over_hash_tree = self.image.overlay_path().is_some();
         options.no_replay = self.no_replay;
         options.cache = self.cache_options();
         if let Some(bytes) = self.cache_bytes {

@@ -16,7 +16,7 @@ use throughline_ext::{
     Fs, Inode, InodeNumber, JournalCounts, OpenFile, Reason, Recovery, StatFs, TakeDown,
 };
 use throughline_fileio::PageCache;
-use throughline_make::{Error as MkfsError, Made, MkfsOptions};
+use throughline_make::{Error as MkfsError, FoundHashTree, Made, MkfsOptions};
 
 pub use tuning::Tuning;
 
@@ -253,6 +253,19 @@ impl Volume {
     /// Errors of reading the volume's own structures.
     pub fn info(&self) -> Result<VolumeInfo> {
         info::of(self.fs())
+    }
+
+    /// The hash tree of dm-verity behind the volume, if there is one. To see whether it fits, the whole
+    /// volume is read.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn hash_tree(&self) -> Result<Option<FoundHashTree>> {
+        match throughline_make::hash_tree_behind(self.disk(), self.fs().geometry()) {
+            Ok(found) => Ok(found),
+            Err(MkfsError::Device(error)) => Err(Error::Device(error)),
+            Err(other) => Err(Error::Unsupported(other.to_string())),
+        }
     }
 
     /// The state of the journal, as in [`Volume::info`], but without I/O: it does not wait for a hanging

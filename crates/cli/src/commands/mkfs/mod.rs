@@ -7,6 +7,7 @@ pub(crate) mod names;
 mod partition;
 mod shown;
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -47,6 +48,9 @@ pub(crate) fn run(args: &MkfsArgs, context: &mut Context) -> Result<(), Failure>
     if let Some(found) = &found {
         found.limit(args, &mut options)?;
     }
+    if !args.as_mke2fs && !image.exists() {
+        check_name(image, context.globals.image_format).map_err(|problem| problem.met(doing()))?;
+    }
     let is_new_qcow2 = context.globals.image_format == Some(Format::Qcow2) && !image.exists();
     let (made, packed, partition) = if is_new_qcow2 {
         let made = inside::make_new(args, image, &mut options, &open)?;
@@ -83,6 +87,21 @@ pub(crate) fn run(args: &MkfsArgs, context: &mut Context) -> Result<(), Failure>
     };
     warn(&made, context.globals.quiet);
     shown::show(&made, packed.as_ref(), partition, args, context)
+}
+
+/// Refuses to make an image in another format than its name says, unless a format is given.
+pub(crate) fn check_name(image: &Path, given: Option<Format>) -> Result<(), Problem> {
+    let named = image.extension().and_then(OsStr::to_str);
+    match named.and_then(|name| name.to_ascii_lowercase().parse::<Format>().ok()) {
+        Some(named) if named != Format::Raw && given.is_none() => Err(Problem::new(format!(
+            "a raw image would be made, but its name says {named}"
+        ))
+        .with_next(
+            "--image-format raw makes it all the same, and mkfs --image-format qcow2 a qcow2 image; \
+             'qemu-img convert' converts one",
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn doing(args: &MkfsArgs) -> String {

@@ -14,7 +14,8 @@ use throughline::archive::{Platform, Sources, Tree};
 use throughline::pack::{
     Difference, HashTree, PackOptions, PackSize, Packed, PackedPartition, PartitionTable,
 };
-use throughline::{MkfsError, MkfsOptions};
+use throughline::{Format, MkfsError, MkfsOptions};
+use throughline_face::globals::Globals;
 
 use crate::commands::mkfs::{self, VolumeArgs, epoch};
 use crate::context::Context;
@@ -143,12 +144,7 @@ pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure>
     options
         .check_options()
         .map_err(|error| Failure::Usage(error.to_string()))?;
-    if context.globals.offset > 0 {
-        return Err(Failure::Usage(
-            "--offset is not for pack: an image begins at its start (--partition gpt puts a table there)"
-                .to_owned(),
-        ));
-    }
+    refuse_unused(&context.globals)?;
     if let Some(image) = &args.check {
         context.exit_bits = EXIT_TROUBLE;
         let (tree, sources) = merged(args, context)?;
@@ -170,6 +166,8 @@ pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure>
     }
     let doing = || format!("cannot pack into {}", quote(image));
     objects::check_host(image).map_err(|problem| problem.met(doing()))?;
+    mkfs::check_name(image, context.globals.image_format)
+        .map_err(|problem| problem.met(doing()))?;
     if let Some(why) = precious::in_use(image) {
         return Err(Problem::new(why).met(doing()));
     }
@@ -205,6 +203,47 @@ pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure>
         context.out.line(text(&packed, image))?;
     }
     Ok(())
+}
+
+/// Refuses options that say how an image lies in its file: what is packed is the whole of a raw image.
+fn refuse_unused(globals: &Globals) -> Result<(), Failure> {
+    let other_format = globals
+        .image_format
+        .is_some_and(|format| format != Format::Raw);
+    let unused = [
+        (
+            globals.offset > 0,
+            "--offset",
+            "an image begins at its start (--partition gpt puts a table there)",
+        ),
+        (
+            other_format,
+            "--image-format",
+            "the image is raw ('qemu-img convert' converts it)",
+        ),
+        (globals.overlay.is_some(), "--overlay", "the image is new"),
+        (
+            !globals.backing.is_empty(),
+            "--backing",
+            "the image is whole",
+        ),
+        (
+            globals.journal_device.is_some(),
+            "--journal",
+            "the journal is inside",
+        ),
+        (
+            globals.no_replay,
+            "--noload",
+            "there is no journal to replay",
+        ),
+    ];
+    match unused.into_iter().find(|(is_given, ..)| *is_given) {
+        Some((_, name, why)) => Err(Failure::Usage(format!(
+            "{name} is not for pack without --into: {why}"
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn options(args: &PackArgs) -> Result<PackOptions, Failure> {
@@ -343,7 +382,7 @@ fn sum(image: &Path) -> std::io::Result<String> {
     Ok(hex(&digest.finalize()))
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -72,7 +72,11 @@ fn no_block_is_smaller_than_a_sector() {
         return;
     };
     let node = device.node();
-    fails(["mkfs", node, "-b", "1024"], 2, "sectors of 4096");
+    fails(
+        ["mkfs", node, "-b", "1024"],
+        2,
+        "the sectors of a device: -b 4096",
+    );
     let mke2fs = program::run(
         e2fs::tool("mke2fs").args(["-qF", "-b", "1024", node]),
         e2fs::LIMIT,
