@@ -1,7 +1,7 @@
 //! `umount`.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -28,16 +28,40 @@ pub(crate) struct UmountArgs {
     /// Detach it at once, even if it is in use; the mount ends when its last user closes it
     #[arg(short, long)]
     lazy: bool,
+    /// Wait at most so long for the image to be closed, then exit with 124
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    timeout: Option<u32>,
 }
 
 /// Unmounts each directory and waits until its image is closed.
 pub(crate) fn run(args: &UmountArgs, context: &mut Context) -> Result<(), Failure> {
     context.each(&args.dirs, |context, dir| {
-        one(dir, args.lazy, context.globals.quiet).inspect_err(|_| context.exit_bits = EXIT_FAILED)
+        let done = one(dir, args, context.globals.quiet);
+        match done {
+            Ok(Closed::Yes) => Ok(()),
+            Ok(Closed::NotYet(failure)) => {
+                context.exit_bits = EXIT_TIMEOUT;
+                Err(failure)
+            }
+            Err(failure) => {
+                context.exit_bits = EXIT_FAILED;
+                Err(failure)
+            }
+        }
     })
 }
 
-fn one(dir: &Path, lazy: bool, quiet: bool) -> Result<(), Failure> {
+/// The exit code of timeout(1).
+const EXIT_TIMEOUT: u8 = 124;
+
+/// Whether the image of an unmounted directory is closed.
+enum Closed {
+    Yes,
+    /// `--timeout` has passed.
+    NotYet(Failure),
+}
+
+fn one(dir: &Path, args: &UmountArgs, quiet: bool) -> Result<Closed, Failure> {
     let cannot = || format!("cannot unmount {}", quote(dir));
     let place = mounts::resolve(dir).doing(cannot)?;
     let mount = mounts::at(&place)
@@ -61,16 +85,20 @@ fn one(dir: &Path, lazy: bool, quiet: bool) -> Result<(), Failure> {
                 quote(&mount.source)
             ));
         }
-        return Ok(());
+        return Ok(Closed::Yes);
     }
     let server = Server::of(&place, &mount).map_err(|problem| problem.met(cannot()))?;
-    let how = if lazy { Unmount::Lazy } else { Unmount::Plain };
+    let how = if args.lazy {
+        Unmount::Lazy
+    } else {
+        Unmount::Plain
+    };
     unmounted(dir, take_away(&place, how))?;
     match server {
         // The mount ends when its last user closes it.
-        Some(_) if lazy => Ok(()),
-        Some(server) => server.wait_closed(dir, quiet),
-        None => Ok(()),
+        Some(_) if args.lazy => Ok(Closed::Yes),
+        Some(server) => server.wait_closed(dir, &mount, args.timeout, quiet),
+        None => Ok(Closed::Yes),
     }
 }
 
@@ -79,10 +107,9 @@ const MOMENT: Duration = Duration::from_millis(20);
 const MOMENTS: usize = 10;
 
 /// After this time, what [`Server::wait_closed`] waits for is explained.
-const LONG: Timespec = Timespec {
-    tv_sec: 5,
-    tv_nsec: 0,
-};
+const LONG: Duration = Duration::from_secs(5);
+/// Processes that are named.
+const NAMED: usize = 3;
 
 fn take_away(place: &Path, how: Unmount) -> Result<(), UnmountError> {
     for _ in 0..MOMENTS {
@@ -177,32 +204,28 @@ impl Server {
     }
 
     /// Waits until the server has ended, and checks the image.
-    fn wait_closed(&self, dir: &Path, quiet: bool) -> Result<(), Failure> {
-        let mut ended = [PollFd::new(&self.process, PollFlags::IN)];
+    fn wait_closed(
+        &self,
+        dir: &Path,
+        mount: &Mount,
+        timeout_s: Option<u32>,
+        quiet: bool,
+    ) -> Result<Closed, Failure> {
+        let started = Instant::now();
         let mut until_note = (!quiet).then_some(LONG);
-        loop {
-            match poll(&mut ended, until_note.as_ref()) {
-                Err(Errno::INTR) => {}
-                Err(error) => {
-                    return Err(error).doing(|| format!("cannot wait for process {}", self.pid));
-                }
-                Ok(0) => {
-                    until_note = None;
-                    note(&format!(
-                        "{} is unmounted here; waiting for process {} to close {}. If that takes long, a \
-                         container or another mount namespace may still have the mount: \
-                         grep -l -F {} /proc/[0-9]*/mountinfo",
-                        quote(dir),
-                        self.pid,
-                        quote(&self.image),
-                        quote(dir),
-                    ));
-                }
-                Ok(_) => break,
+        let until_end = timeout_s.map(|seconds| Duration::from_secs(seconds.into()));
+        while !self.has_ended(started, [until_note, until_end])? {
+            let waits_for = || self.waits_for(dir, mount);
+            if until_end.is_some_and(|end| started.elapsed() >= end) {
+                return Ok(Closed::NotYet(Failure::plain(waits_for())));
+            }
+            if until_note.is_some_and(|note| started.elapsed() >= note) {
+                until_note = None;
+                note(&waits_for());
             }
         }
         if self.read_only || self.is_closed() {
-            return Ok(());
+            return Ok(Closed::Yes);
         }
         let log = match self.log.as_str() {
             "" => "the system's log",
@@ -216,6 +239,47 @@ impl Server {
             "{log} has the reason; the next mount replays its journal, and 'e2fsck -fn' checks it"
         ))
         .met(format!("{} is unmounted, but", quote(dir))))
+    }
+
+    /// Waits until the server has ended, or the first of these times has passed. Whether it has ended.
+    fn has_ended(&self, started: Instant, until: [Option<Duration>; 2]) -> Result<bool, Failure> {
+        let left = until.into_iter().flatten().min();
+        let left = left.map(|until| until.saturating_sub(started.elapsed()));
+        let left = left.map(|left| Timespec {
+            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        let mut ended = [PollFd::new(&self.process, PollFlags::IN)];
+        match poll(&mut ended, left.as_ref()) {
+            Ok(ended) => Ok(ended > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error).doing(|| format!("cannot wait for process {}", self.pid)),
+        }
+    }
+
+    /// What keeps the image from being closed.
+    fn waits_for(&self, dir: &Path, mount: &Mount) -> String {
+        let mut having = mounts::elsewhere(mount.connection);
+        let more = having.len().saturating_sub(NAMED);
+        having.truncate(NAMED);
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        let who = match having.is_empty() {
+            true => String::new(),
+            false => format!(
+                ". Another mount namespace still has the mount: that of {}{more}",
+                having.join(", ")
+            ),
+        };
+        format!(
+            "{} is unmounted here; waiting for process {} to close {}{who}",
+            quote(dir),
+            self.pid,
+            quote(&self.image)
+        )
     }
 
     /// Whether the image is marked as closed cleanly. Assumes so if that cannot be read, because the image is

@@ -18,8 +18,8 @@ pub(super) struct Thread {
 
 #[derive(Default)]
 struct State {
-    /// That of the thread, and of earlier ones that are about to end: each holds the volume until then, and with
-    /// it the lock of the device.
+    /// That of the thread, and of earlier ones that are about to end: each holds the volume until then, and
+    /// with it the lock of the device.
     handles: Vec<JoinHandle<()>>,
     is_running: bool,
     /// There is new work.

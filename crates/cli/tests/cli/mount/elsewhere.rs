@@ -1,13 +1,33 @@
 //! Unmounting while another mount namespace still has the mount, as a container does that was started
-//! meanwhile: `umount` says what it waits for, and ends with the server.
+//! meanwhile: `umount` says what it waits for, and ends with the server, or after `--timeout`.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use throughline_testkit::program::{command, has};
 
-use super::{Point, image, ok, skipped};
+use super::{Point, image, ok, run, skipped};
 use crate::common::throughline;
+
+/// A process with a mount namespace of its own. It ends when its input does.
+fn container() -> Child {
+    let wait = "echo up; read end || true";
+    let mut container = command("unshare")
+        .args(["-m", "--propagation", "private", "sh", "-c", wait])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut up = [0; 3];
+    let mut says = container.stdout.take().unwrap();
+    says.read_exact(&mut up).unwrap();
+    container
+}
+
+fn end(mut container: Child) {
+    drop(container.stdin.take());
+    assert!(container.wait().unwrap().success());
+}
 
 #[test]
 fn umount_says_that_another_namespace_has_the_mount() {
@@ -17,36 +37,43 @@ fn umount_says_that_another_namespace_has_the_mount() {
     let image = image();
     let point = Point::new(&image, "shared");
     ok(["mount", image.str(), point.str()]);
-    // It ends when its input does.
-    let mut container = command("unshare")
-        .args([
-            "-m",
-            "--propagation",
-            "private",
-            "sh",
-            "-c",
-            "echo up; read end || true",
-        ])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut up = [0; 3];
-    container
-        .stdout
-        .take()
-        .unwrap()
-        .read_exact(&mut up)
-        .unwrap();
+    let other = container();
+    let named = format!(
+        "Another mount namespace still has the mount: that of process {} (",
+        other.id()
+    );
     let mut umount = throughline();
     umount.args(["umount", point.str()]).stderr(Stdio::piped());
     let mut umount = umount.spawn().unwrap();
     let mut says = BufReader::new(umount.stderr.take().unwrap());
     let mut line = String::new();
     says.read_line(&mut line).unwrap();
-    assert!(line.contains("another mount namespace"), "{line}");
+    assert!(line.contains(&named), "{line}");
     assert!(!point.is_mounted());
-    drop(container.stdin.take());
-    assert!(container.wait().unwrap().success());
+    end(other);
     assert!(umount.wait().unwrap().success());
+}
+
+#[test]
+fn umount_waits_as_long_as_it_is_told() {
+    if skipped() || !has(&["unshare", "sh"]) {
+        return;
+    }
+    let image = image();
+    let point = Point::new(&image, "shared");
+    ok(["mount", image.str(), point.str()]);
+    let other = container();
+    let ran = run(["umount", "--timeout", "1", point.str()]);
+    assert_eq!(ran.code, Some(124), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains(&format!("process {} (", other.id())),
+        "{}",
+        ran.stderr
+    );
+    assert!(!point.is_mounted());
+    end(other);
+    // The server ends with the last of its mounts, and the image is free.
+    while run(["label", image.str(), "free"]).code != Some(0) {}
+    ok(["mount", image.str(), point.str()]);
+    ok(["umount", "--timeout", "60", point.str()]);
 }
