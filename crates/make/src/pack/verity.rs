@@ -151,10 +151,13 @@ struct Level {
     hashes: Vec<u8>,
 }
 
+/// Takes a block of hashes, and its place.
+type Put<'p, E> = dyn FnMut(&[u8], u64) -> std::result::Result<(), E> + 'p;
+
 /// The hashes of data that comes in order. Each block of them is passed on when it is complete, with its
 /// place.
 pub(crate) struct Tree<'p, E> {
-    put: &'p mut dyn FnMut(&[u8], u64) -> std::result::Result<(), E>,
+    put: &'p mut Put<'p, E>,
     salted: Sha256,
     /// Level 0 first.
     levels: Vec<Level>,
@@ -164,7 +167,7 @@ pub(crate) struct Tree<'p, E> {
 impl<'p, E> Tree<'p, E> {
     /// The tree of so much data, with its superblock at `hash_at`.
     pub(crate) fn new(
-        put: &'p mut dyn FnMut(&[u8], u64) -> std::result::Result<(), E>,
+        put: &'p mut Put<'p, E>,
         salt: &[u8],
         data_bytes: u64,
         hash_at: u64,

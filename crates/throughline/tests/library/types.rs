@@ -50,6 +50,7 @@ fn every_type_is_debug_send_and_sync() {
         File,
         FileOptions,
         FileType,
+        FoundHashTree,
         Format,
         Handle,
         ImageOptions,

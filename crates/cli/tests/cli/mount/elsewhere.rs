@@ -7,15 +7,30 @@ use std::process::{Child, Stdio};
 use throughline_testkit::program::{command, has};
 
 use super::{Point, image, ok, run, skipped};
-use crate::common::throughline;
+use crate::common::{Image, throughline};
 
-/// A process with a mount namespace of its own. It ends when its input does.
-fn container() -> Child {
-    let wait = "echo up; read end || true";
+/// What the process with its own mount namespace runs. It unmounts the mounts of other tests there.
+const CONTAINER: &str = r#"
+cat /proc/self/mountinfo > list
+while read -r id parent device root at rest; do
+  case "$at $rest" in
+    "/ "* | "$0 "*) ;;
+    *" - fuse"* | *" - ext"*) umount -l "$at" ;;
+  esac
+done < list
+echo up
+read end || true
+"#;
+
+/// A process with a mount namespace of its own, which has this mount. It ends when its input does.
+fn container(image: &Image, point: &Point) -> Child {
     let mut container = command("unshare")
-        .args(["-m", "--propagation", "private", "sh", "-c", wait])
+        .args(["-m", "--propagation", "private", "sh", "-c", CONTAINER])
+        .arg(point.str())
+        .current_dir(image.sibling(".").canonicalize().unwrap())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
+        .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let mut up = [0; 3];
@@ -37,7 +52,7 @@ fn umount_says_that_another_namespace_has_the_mount() {
     let image = image();
     let point = Point::new(&image, "shared");
     ok(["mount", image.str(), point.str()]);
-    let other = container();
+    let other = container(&image, &point);
     let named = format!(
         "Another mount namespace still has the mount: that of process {} (",
         other.id()
@@ -62,7 +77,7 @@ fn umount_waits_as_long_as_it_is_told() {
     let image = image();
     let point = Point::new(&image, "shared");
     ok(["mount", image.str(), point.str()]);
-    let other = container();
+    let other = container(&image, &point);
     let ran = run(["umount", "--timeout", "1", point.str()]);
     assert_eq!(ran.code, Some(124), "{}", ran.stderr);
     assert!(
