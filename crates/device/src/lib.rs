@@ -100,7 +100,7 @@ pub use fuse_reserve::{FuseEvent, FuseReserve, FuseWaker};
 #[cfg(not(miri))]
 pub use host::{
     HeldByKernel, KernelHolder, LockMode, LockedFile, RangeLocks, given_descriptor, given_file,
-    kernel_holder, unescaped,
+    kernel_holder, other_namespaces, unescaped,
 };
 pub use joined::JoinedDevice;
 pub use lane::Lane;

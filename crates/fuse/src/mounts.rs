@@ -1,12 +1,11 @@
 //! The kernel's list of mounts. No file system is accessed, so a dead mount does not block.
 
-use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
-use throughline_device::unescaped;
+use throughline_device::{other_namespaces, unescaped};
 
 /// One line of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,27 +76,11 @@ pub fn all() -> io::Result<Vec<Mount>> {
 /// Of each other mount namespace that has a mount of this connection, the first process that may be looked
 /// at, as `process 12 (sh)`.
 pub fn elsewhere(connection: u32) -> Vec<String> {
-    let mut seen = HashSet::new();
-    seen.extend(std::fs::read_link("/proc/self/ns/mnt"));
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let having = processes.filter_map(|entry| {
-        let process = entry.path();
-        let namespace = std::fs::read_link(process.join("ns/mnt")).ok()?;
-        if !seen.insert(namespace) {
-            return None;
-        }
-        let list = std::fs::read(process.join("mountinfo")).ok()?;
+    let having = other_namespaces().filter(|(_, list)| {
         let mut mounts = list.split(|byte| *byte == b'\n').filter_map(line);
-        mounts.find(|mount| mount.connection == connection)?;
-        let name = std::fs::read_to_string(process.join("comm")).unwrap_or_default();
-        let pid = entry.file_name();
-        Some(format!(
-            "process {} ({})",
-            pid.to_string_lossy(),
-            name.trim_end()
-        ))
+        mounts.any(|mount| mount.connection == connection)
     });
-    having.collect()
+    having.map(|(process, _)| process).collect()
 }
 
 /// The mount that is visible at a mount point: the last one mounted there. The path must be absolute and

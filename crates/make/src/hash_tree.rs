@@ -1,4 +1,4 @@
-//! A hash tree of dm-verity behind a volume that is there: whether it is, and whether it fits the data.
+//! A hash tree of dm-verity behind a volume: whether one is there, and whether it fits the data.
 
 use throughline_block::Disk;
 use throughline_extfmt::Geometry;
@@ -79,7 +79,7 @@ fn known_salt(found: &VeritySuperblock) -> Option<&[u8]> {
     salt.filter(|_| is_known)
 }
 
-/// The root hash by the tree that is there, and whether the tree is that of the data before it.
+/// The root hash of the stored tree, and whether that tree is the one of the data before it.
 fn verified(disk: &Disk, data_bytes: u64, salt: &[u8]) -> Result<([u8; 32], bool)> {
     let mut fits = true;
     let mut compare = |block: &[u8], at: u64| -> Result<()> {
@@ -96,10 +96,11 @@ fn verified(disk: &Disk, data_bytes: u64, salt: &[u8]) -> Result<([u8; 32], bool
         }
         at += len;
     }
-    let top = read_bytes(disk, data_bytes + BLOCK_BYTES, BLOCK_BYTES as usize)?;
-    let of_top = tree.hash(&top);
+    // A single block of data has no hashes above it.
+    let top = (data_bytes > BLOCK_BYTES)
+        .then(|| read_bytes(disk, data_bytes + BLOCK_BYTES, BLOCK_BYTES as usize))
+        .transpose()?
+        .map(|top| tree.hash(&top));
     let root = tree.finish()?;
-    // A single block has no hashes above it.
-    let is_single = data_bytes == BLOCK_BYTES;
-    Ok((if is_single { root } else { of_top }, fits))
+    Ok((top.unwrap_or(root), fits))
 }

@@ -29,39 +29,24 @@ pub(crate) struct UmountArgs {
     #[arg(short, long)]
     lazy: bool,
     /// Wait at most so long for the image to be closed, then exit with 124
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "lazy", value_parser = clap::value_parser!(u32).range(1..))]
     timeout: Option<u32>,
 }
 
 /// Unmounts each directory and waits until its image is closed.
 pub(crate) fn run(args: &UmountArgs, context: &mut Context) -> Result<(), Failure> {
     context.each(&args.dirs, |context, dir| {
-        let done = one(dir, args, context.globals.quiet);
-        match done {
-            Ok(Closed::Yes) => Ok(()),
-            Ok(Closed::NotYet(failure)) => {
-                context.exit_bits = EXIT_TIMEOUT;
-                Err(failure)
-            }
-            Err(failure) => {
-                context.exit_bits = EXIT_FAILED;
-                Err(failure)
-            }
-        }
+        let mut status = EXIT_FAILED;
+        let done = one(dir, args, context.globals.quiet, &mut status);
+        done.inspect_err(|_| context.exit_bits = status)
     })
 }
 
 /// The exit code of timeout(1).
 const EXIT_TIMEOUT: u8 = 124;
 
-/// Whether the image of an unmounted directory is closed.
-enum Closed {
-    Yes,
-    /// `--timeout` has passed.
-    NotYet(Failure),
-}
-
-fn one(dir: &Path, args: &UmountArgs, quiet: bool) -> Result<Closed, Failure> {
+/// `status` is the exit status after a failure.
+fn one(dir: &Path, args: &UmountArgs, quiet: bool, status: &mut u8) -> Result<(), Failure> {
     let cannot = || format!("cannot unmount {}", quote(dir));
     let place = mounts::resolve(dir).doing(cannot)?;
     let mount = mounts::at(&place)
@@ -85,7 +70,7 @@ fn one(dir: &Path, args: &UmountArgs, quiet: bool) -> Result<Closed, Failure> {
                 quote(&mount.source)
             ));
         }
-        return Ok(Closed::Yes);
+        return Ok(());
     }
     let server = Server::of(&place, &mount).map_err(|problem| problem.met(cannot()))?;
     let how = if args.lazy {
@@ -95,10 +80,9 @@ fn one(dir: &Path, args: &UmountArgs, quiet: bool) -> Result<Closed, Failure> {
     };
     unmounted(dir, take_away(&place, how))?;
     match server {
-        // The mount ends when its last user closes it.
-        Some(_) if args.lazy => Ok(Closed::Yes),
-        Some(server) => server.wait_closed(dir, &mount, args.timeout, quiet),
-        None => Ok(Closed::Yes),
+        // With `lazy`, the mount ends when its last user closes it.
+        Some(server) if !args.lazy => server.wait_closed(dir, &mount, args.timeout, quiet, status),
+        _ => Ok(()),
     }
 }
 
@@ -210,14 +194,16 @@ impl Server {
         mount: &Mount,
         timeout_s: Option<u32>,
         quiet: bool,
-    ) -> Result<Closed, Failure> {
+        status: &mut u8,
+    ) -> Result<(), Failure> {
         let started = Instant::now();
         let mut until_note = (!quiet).then_some(LONG);
         let until_end = timeout_s.map(|seconds| Duration::from_secs(seconds.into()));
         while !self.has_ended(started, [until_note, until_end])? {
             let waits_for = || self.waits_for(dir, mount);
             if until_end.is_some_and(|end| started.elapsed() >= end) {
-                return Ok(Closed::NotYet(Failure::plain(waits_for())));
+                *status = EXIT_TIMEOUT;
+                return Err(Failure::plain(waits_for()));
             }
             if until_note.is_some_and(|note| started.elapsed() >= note) {
                 until_note = None;
@@ -225,7 +211,7 @@ impl Server {
             }
         }
         if self.read_only || self.is_closed() {
-            return Ok(Closed::Yes);
+            return Ok(());
         }
         let log = match self.log.as_str() {
             "" => "the system's log",

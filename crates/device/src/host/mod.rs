@@ -32,7 +32,7 @@ pub use given::{given_descriptor, given_file};
 pub use holder::{HeldByKernel, KernelHolder, kernel_holder};
 pub use lock::{LockMode, LockedFile};
 pub(crate) use lock::{Locking, lock, open_exclusive, refuse_held};
-pub use mounted::unescaped;
+pub use mounted::{other_namespaces, unescaped};
 pub use ranges::RangeLocks;
 pub(crate) use uring::new_ring as new_engine_ring;
 

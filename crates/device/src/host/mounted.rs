@@ -36,32 +36,43 @@ pub(super) fn place(devices: &[u64]) -> Option<Place> {
         .iter()
         .map(|device| format!("{}:{}", major(*device), minor(*device)))
         .collect();
-    if let Some(point) = point(Path::new("/proc/self"), &wanted) {
+    let own = fs::read("/proc/self/mountinfo");
+    if let Some(point) = own.ok().and_then(|list| point(&list, &wanted)) {
         return Some(Place {
             point,
             seen_by: None,
         });
     }
-    let mut seen = HashSet::new();
-    seen.extend(fs::read_link("/proc/self/ns/mnt"));
-    let processes = fs::read_dir("/proc").ok()?.flatten();
-    processes.map(|entry| entry.path()).find_map(|process| {
-        let namespace = fs::read_link(process.join("ns/mnt")).ok()?;
-        if !seen.insert(namespace) {
-            return None;
-        }
-        let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
-        let pid = process.file_name()?.to_string_lossy().into_owned();
+    other_namespaces().find_map(|(process, list)| {
         Some(Place {
-            point: point(&process, &wanted)?,
-            seen_by: Some(format!("process {pid} ({})", name.trim_end())),
+            point: point(&list, &wanted)?,
+            seen_by: Some(process),
         })
     })
 }
 
-/// The mount point of a wanted device in a process's list, whose lines are `36 35 98:0 /root /point …`.
-fn point(process: &Path, wanted: &[String]) -> Option<String> {
-    let list = fs::read(process.join("mountinfo")).ok()?;
+/// Of each other mount namespace the first process that may be looked at, as `process 12 (sh)`, and its list
+/// of mounts (`mountinfo`).
+pub fn other_namespaces() -> impl Iterator<Item = (String, Vec<u8>)> {
+    let mut seen = HashSet::new();
+    seen.extend(fs::read_link("/proc/self/ns/mnt"));
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(move |entry| {
+        let process = entry.path();
+        let namespace = fs::read_link(process.join("ns/mnt")).ok()?;
+        if !seen.insert(namespace) {
+            return None;
+        }
+        let list = fs::read(process.join("mountinfo")).ok()?;
+        let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+        let pid = entry.file_name();
+        let process = format!("process {} ({})", pid.to_string_lossy(), name.trim_end());
+        Some((process, list))
+    })
+}
+
+/// The mount point of a wanted device in a list of mounts, whose lines are `36 35 98:0 /root /point …`.
+fn point(list: &[u8], wanted: &[String]) -> Option<String> {
     list.split(|byte| *byte == b'\n').find_map(|line| {
         let mut fields = line.split(|byte| *byte == b' ').skip(2);
         let device = fields.next()?;

@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use throughline_extfmt::verity::BLOCK_BYTES;
 use throughline_extfmt::{FsBlock, GroupNumber, InodeNumber};
 
 use super::frame::Frame;
 use super::inode::TreeBlock;
 use super::place::Placed;
 use super::tree::{Kind, NodeId};
-use super::verity::BLOCK_BYTES;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 

@@ -14,11 +14,12 @@ use gpt::disk::LogicalBlockSize;
 use gpt::mbr::ProtectiveMBR;
 use gpt::partition::{Partition, PartitionAttributes};
 use gpt::{GptConfig, GptError, partition_types};
+use throughline_extfmt::verity::BLOCK_BYTES;
 use uuid::Uuid;
 
 use super::planned::PackedPartition;
 use super::size::PackSize;
-use super::verity::{self, BLOCK_BYTES};
+use super::verity;
 use crate::error::{Error, Result};
 
 /// Where the partition begins, as all tools align it.

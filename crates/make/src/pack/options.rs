@@ -10,6 +10,7 @@ use throughline_archive::{Sources, Tree};
 use throughline_block::Disk;
 use throughline_device::{DeviceKind, LockMode, OpenOptions};
 use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
+use throughline_extfmt::verity::BLOCK_BYTES;
 
 use super::check::{self, Difference};
 use super::data::{Pass, Progress};
@@ -18,7 +19,6 @@ use super::place::Placed;
 use super::planned::Packed;
 use super::size::{self, PackSize, Sized};
 use super::tree::{Input, Kind};
-use super::verity::BLOCK_BYTES;
 use super::walk::Walk;
 use super::whole::{derived, hold, new_file, persist};
 use crate::config::Config;

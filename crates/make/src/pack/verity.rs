@@ -16,8 +16,7 @@ use std::path::Path;
 use rustix::fs::SeekFrom;
 use sha2::{Digest, Sha256};
 
-pub(super) use throughline_extfmt::verity::BLOCK_BYTES;
-use throughline_extfmt::verity::{MAGIC, SHA256, VeritySuperblock};
+use throughline_extfmt::verity::{BLOCK_BYTES, MAGIC, SHA256, VeritySuperblock};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::error::{Error, Result};

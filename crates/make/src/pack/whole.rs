@@ -10,6 +10,7 @@ use throughline_block::Disk;
 use throughline_device::{
     BlockDevice, EngineChoice, LockMode, NewFile, OffsetDevice, OpenOptions, directory_of,
 };
+use throughline_extfmt::verity::BLOCK_BYTES;
 
 use super::frame::{self, Frame, HashTree};
 use super::options::{PackOptions, open};
@@ -101,7 +102,7 @@ impl PackOptions {
         written.verity = Some(Verity {
             root_hash,
             salt: request.salt,
-            data_blocks: request.data_bytes / verity::BLOCK_BYTES,
+            data_blocks: request.data_bytes / BLOCK_BYTES,
             hash_offset,
         });
         Ok(())

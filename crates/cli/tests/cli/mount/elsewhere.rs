@@ -39,6 +39,18 @@ fn container(image: &Image, point: &Point) -> Child {
     container
 }
 
+/// A mounted image that a container has, too; `None` if this cannot be tested here.
+fn shared() -> Option<(Image, Point, Child)> {
+    if skipped() || !has(&["unshare", "sh"]) {
+        return None;
+    }
+    let image = image();
+    let point = Point::new(&image, "shared");
+    ok(["mount", image.str(), point.str()]);
+    let other = container(&image, &point);
+    Some((image, point, other))
+}
+
 fn end(mut container: Child) {
     drop(container.stdin.take());
     assert!(container.wait().unwrap().success());
@@ -46,13 +58,9 @@ fn end(mut container: Child) {
 
 #[test]
 fn umount_says_that_another_namespace_has_the_mount() {
-    if skipped() || !has(&["unshare", "sh"]) {
+    let Some((_image, point, other)) = shared() else {
         return;
-    }
-    let image = image();
-    let point = Point::new(&image, "shared");
-    ok(["mount", image.str(), point.str()]);
-    let other = container(&image, &point);
+    };
     let named = format!(
         "Another mount namespace still has the mount: that of process {} (",
         other.id()
@@ -71,13 +79,9 @@ fn umount_says_that_another_namespace_has_the_mount() {
 
 #[test]
 fn umount_waits_as_long_as_it_is_told() {
-    if skipped() || !has(&["unshare", "sh"]) {
+    let Some((image, point, other)) = shared() else {
         return;
-    }
-    let image = image();
-    let point = Point::new(&image, "shared");
-    ok(["mount", image.str(), point.str()]);
-    let other = container(&image, &point);
+    };
     let ran = run(["umount", "--timeout", "1", point.str()]);
     assert_eq!(ran.code, Some(124), "{}", ran.stderr);
     assert!(
