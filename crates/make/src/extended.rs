@@ -8,7 +8,7 @@ use crate::words::{self, Amount};
 const OPTION: &str = "-E";
 
 /// The words, for messages.
-const ALL: &str = "the words are assume_storage_prezeroed[=0|1], discard, encoding=utf8, \
+const ALL: &str = "the words are assume_storage_prezeroed[=0|1], desc_size=64, discard, encoding=utf8, \
                    encoding_flags=strict|nostrict, hash_seed=UUID, \
                    lazy_itable_init[=0|1], lazy_journal_init[=0|1], mmp_update_interval=SECONDS, \
                    no_copy_xattrs, nodiscard, num_backup_sb=0|1|2, offset=BYTES, orphan_file_size=BLOCKS, \
@@ -23,6 +23,8 @@ pub(crate) struct Extended {
     pub(crate) stride: Option<u32>,
     pub(crate) stripe_width: Option<u32>,
     pub(crate) resize: Option<Amount>,
+    /// `desc_size=64`, the only size that the feature `64bit` has here.
+    pub(crate) has_descriptor_bytes: bool,
     pub(crate) offset: Option<u64>,
     pub(crate) lazy_itable: Option<bool>,
     pub(crate) lazy_journal: Option<bool>,
@@ -58,6 +60,7 @@ impl Extended {
                     self.stripe_width = Some(number(1, u64::from(u32::MAX))? as u32);
                 }
                 "resize" => self.resize = Some(words::amount(OPTION, name, value)?),
+                "desc_size" => self.has_descriptor_bytes = number(64, 64)? == 64,
                 "offset" => self.offset = Some(number(0, i64::MAX as u64)?),
                 "lazy_itable_init" => self.lazy_itable = Some(flag()?),
                 "lazy_journal_init" => self.lazy_journal = Some(flag()?),

@@ -188,7 +188,10 @@ impl MkfsOptions {
         if !self.overwrite && !self.only_supers && !is_blank {
             refuse_occupied(disk, offset)?;
         }
-        let (request, manner) = resolve::resolve(self, Target { bytes: Some(room) })?;
+        let (mut request, mut manner) = resolve::resolve(self, Target { bytes: Some(room) })?;
+        if is_file && len > 0 {
+            manner.becomes_holes(&mut request);
+        }
         let how = self.how(manner, is_blank);
         let lengthen = || match end > len {
             true => disk.set_len(end),

@@ -91,8 +91,8 @@ impl MkfsOptions {
         inode_bytes: u32 => |bytes| inode_bytes = Some(bytes);
         /// Bytes of the volume per inode. `-i`
         bytes_per_inode: u64 => |bytes| bytes_per_inode = Some(bytes);
-        /// The minimum number of inodes. `-N`
-        inodes: u64 => |count| inodes = Some(count);
+        /// The minimum number of inodes; 0 for the default. `-N`
+        inodes: u64 => |count| inodes = (count > 0).then_some(count);
         /// Percent of the blocks that are kept for root: 0 to 50; the default is 5. `-m`
         reserved_percent: f64 => |percent| reserved_percent = Some(percent);
         /// The label; at most 16 bytes. `-L`

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::time::SystemTime;
 
 use clap::Args;
 use uuid::Uuid;
@@ -30,7 +31,7 @@ pub(crate) struct UuidArgs {
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<Place>,
     /// Set this UUID, a random one, or none
-    #[arg(short = 'U', long, value_name = "UUID|random|clear", value_parser = NewUuid::parse)]
+    #[arg(short = 'U', long, value_name = "UUID|random|time|clear", value_parser = NewUuid::parse)]
     set: Option<NewUuid>,
 }
 
@@ -40,26 +41,44 @@ pub(super) enum NewUuid {
     This(Uuid),
     /// A different one for each image.
     Random,
+    /// The same, of version 1: by the time.
+    Time,
 }
 
 impl NewUuid {
     pub(super) fn parse(text: &str) -> Result<NewUuid, String> {
         match text {
             "random" => Ok(NewUuid::Random),
+            "time" => Ok(NewUuid::Time),
             "clear" | "null" => Ok(NewUuid::This(Uuid::nil())),
             text => Uuid::parse_str(text).map(NewUuid::This).map_err(|error| {
-                format!("not a UUID ({error}): write it as in /etc/fstab, or random, or clear")
+                format!("not a UUID ({error}): write it as in /etc/fstab, or random, time or clear")
             }),
         }
     }
 
-    /// Its bytes, or random ones.
+    /// Its bytes, or new ones.
     pub(super) fn bytes(self) -> [u8; 16] {
         match self {
             NewUuid::This(uuid) => uuid.into_bytes(),
             NewUuid::Random => Uuid::new_v4().into_bytes(),
+            NewUuid::Time => of_now().into_bytes(),
         }
     }
+}
+
+/// A UUID of version 1 (RFC 9562, 5.1), with a random node, which its multicast bit says.
+fn of_now() -> Uuid {
+    /// From 1582-10-15 to 1970, in units of 100 ns.
+    const BEFORE_1970: u64 = 0x01b2_1dd2_1381_4000;
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let ticks = since_1970.map_or(0, |since| since.as_nanos() / 100) as u64;
+    let [a, b, _, _, _, _, _, _, _, _, node @ ..] = Uuid::new_v4().into_bytes();
+    let mut node: [u8; 6] = node;
+    node[0] |= 1;
+    let counter = u16::from_be_bytes([a, b]) & 0x3fff;
+    uuid::Builder::from_gregorian_timestamp(BEFORE_1970.wrapping_add(ticks), counter, &node)
+        .into_uuid()
 }
 
 /// Shows or sets the label.
@@ -101,12 +120,12 @@ mod tests {
         let uuid = "01234567-89ab-cdef-0123-456789ABCDEF";
         assert!(matches!(NewUuid::parse(uuid), Ok(NewUuid::This(_))));
         assert_eq!(NewUuid::parse("clear"), Ok(NewUuid::This(Uuid::nil())));
-        for bad in [
-            "",
-            "01234567",
-            "time",
-            "01234567-89ab-cdef-0123-456789ABCDEG",
-        ] {
+        let by_time = Uuid::from_bytes(NewUuid::parse("time").unwrap().bytes());
+        let (seconds, _) = by_time.get_timestamp().unwrap().to_unix();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        assert!(now.unwrap().as_secs().abs_diff(seconds) < 60, "{by_time}");
+        assert_eq!(by_time.get_version_num(), 1);
+        for bad in ["", "01234567", "01234567-89ab-cdef-0123-456789ABCDEG"] {
             assert!(NewUuid::parse(bad).is_err(), "{bad}");
         }
     }

@@ -355,7 +355,7 @@ fn uuids_are_set() {
         ok(["uuid", "-U", "clear", path]);
         assert!(ok(["uuid", path]).starts_with("00000000-"));
         image.assert_clean();
-        fails(["uuid", "-U", "time-ish", path], 2, "random, or clear");
+        fails(["uuid", "-U", "time-ish", path], 2, "random, time or clear");
     }
 }
 

@@ -53,13 +53,16 @@ impl PackOptions {
                 "a volume of {bytes} bytes does not fit the device, which has {len} bytes"
             )));
         }
-        let sized = size::choose(&options, PackSize::Exact(bytes), &walk)?;
+        let mut sized = size::choose(&options, PackSize::Exact(bytes), &walk)?;
         drop(probe);
         let disk = open(path, sized.request.block_bytes)?;
         let is_file = disk.info().kind == DeviceKind::RegularFile;
         let is_blank = is_file && disk.seek_data(0)?.is_none();
         if !self.overwrite && !is_blank {
             refuse_occupied(&disk, 0)?;
+        }
+        if is_file && len > 0 {
+            sized.manner.becomes_holes(&mut sized.request);
         }
         if bytes > len {
             disk.set_len(bytes)?;

@@ -96,6 +96,11 @@ pub(crate) fn of_journal_device(request: &Request) -> Superblock {
     settings(&mut sb, request);
     // There are no directories.
     sb.s_flags.set(0);
+    if request.features.ro_compat.contains(RoCompat::METADATA_CSUM) {
+        sb.s_feature_ro_compat.set(RoCompat::METADATA_CSUM.bits());
+        sb.s_checksum_type = CHECKSUM_CRC32C;
+        sb.update_checksum();
+    }
     sb
 }
 

@@ -40,6 +40,18 @@ pub(crate) struct Manner {
     pub(crate) discard: bool,
 }
 
+impl Manner {
+    /// The target is a file that was there: where it is discarded, all of it reads as zeros, and the inode
+    /// tables are marked so, which spares the kernel zeroing them. As mke2fs, which marks none of a new file.
+    pub(crate) fn becomes_holes(&mut self, request: &mut Request) {
+        if self.discard {
+            request.itable_zeroed = true;
+            // Where the file cannot have holes.
+            self.lazy_itable = false;
+        }
+    }
+}
+
 /// Resolves the options for a target.
 ///
 /// # Errors
@@ -177,10 +189,13 @@ impl<'o> Resolver<'o> {
             lists => lists.iter().try_for_each(|list| features.edit(list))?,
         }
         if features.incompat.contains(Incompat::JOURNAL_DEV) {
-            return self.of_journal_device();
+            return self.of_journal_device(features);
         }
         if self.extended.encoding.is_some() {
             features.incompat.insert(Incompat::CASEFOLD);
+        }
+        if self.extended.resize.is_some() {
+            features.compat.insert(Compat::RESIZE_INODE);
         }
         if self.options.wants_journal {
             features.compat.insert(Compat::HAS_JOURNAL);
@@ -205,8 +220,8 @@ impl<'o> Resolver<'o> {
         Ok(features)
     }
 
-    /// A journal device has no other feature, and no journal.
-    fn of_journal_device(&self) -> Result<Features> {
+    /// A journal device has no other feature but a checksum of its superblock, and no journal.
+    fn of_journal_device(&self, features: Features) -> Result<Features> {
         let options = self.options;
         if options.features.iter().any(|list| list != "journal_dev") {
             return Err(Error::invalid(
@@ -220,6 +235,7 @@ impl<'o> Resolver<'o> {
         }
         Ok(Features {
             incompat: Incompat::JOURNAL_DEV,
+            ro_compat: features.ro_compat & RoCompat::METADATA_CSUM,
             ..Features::NONE
         })
     }
@@ -231,6 +247,9 @@ impl<'o> Resolver<'o> {
         }
         let features = self.features()?;
         let revision_0 = self.revision_0()?;
+        if self.extended.has_descriptor_bytes && !features.incompat.contains(Incompat::BIT64) {
+            return Err(Error::invalid("-E desc_size=64 needs the feature 64bit"));
+        }
         let inode_bytes = self.inode_bytes(revision_0)?;
         let extended = &self.extended;
         let time = options.time.unwrap_or_else(|| {

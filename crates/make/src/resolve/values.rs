@@ -37,7 +37,17 @@ impl Resolver<'_> {
     pub(super) fn revision_0(&self) -> Result<bool> {
         match self.options.revision {
             None | Some(1) => Ok(false),
-            Some(0) => Ok(true),
+            Some(0) => {
+                let mut asked = Features::NONE;
+                let mut lists = self.options.features.iter();
+                lists.try_for_each(|list| asked.edit(list))?;
+                match (asked == Features::NONE, self.extended.resize) {
+                    (true, None) => Ok(true),
+                    _ => Err(Error::invalid(
+                        "revision 0 (-r) has no features (-O), and does not grow while mounted (-E resize=)",
+                    )),
+                }
+            }
             Some(other) => Err(Error::invalid(format!(
                 "revision {other} (-r): 0 or 1 is allowed"
             ))),
@@ -72,7 +82,7 @@ impl Resolver<'_> {
             let most =
                 self.blocks.saturating_mul(u64::from(self.block_bytes)) / u64::from(inode_bytes);
             let most = most.min(u64::from(u32::MAX));
-            if count == 0 || count >= most {
+            if count >= most {
                 return Err(Error::invalid(format!(
                     "{count} inodes (-N): from 1 to less than {most} are allowed for {} blocks of {} bytes",
                     self.blocks, self.block_bytes

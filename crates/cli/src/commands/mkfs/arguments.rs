@@ -36,13 +36,13 @@ pub(crate) struct VolumeArgs {
     /// Label, at most 16 bytes
     #[arg(short = 'L', value_name = "LABEL")]
     label: Option<String>,
-    /// UUID: a UUID, random or clear
+    /// UUID: a UUID, random, time or clear
     #[arg(short = 'U', value_name = "UUID", value_parser = NewUuid::parse)]
     uuid: Option<NewUuid>,
     /// Features to add or (^) leave out: extent,^resize_inode; none: start without any
     #[arg(short = 'O', value_name = "FEATURES", allow_hyphen_values = true)]
     features: Vec<String>,
-    /// Extended options: stride= stripe_width= resize= offset= num_backup_sb= root_owner[=UID:GID]
+    /// Extended options: stride= stripe_width= resize= desc_size= offset= num_backup_sb= root_owner[=UID:GID]
     /// hash_seed= orphan_file_size= mmp_update_interval= packed_meta_blocks[=0|1] lazy_itable_init[=0|1]
     /// lazy_journal_init[=0|1] assume_storage_prezeroed[=0|1] discard nodiscard test_fs encoding=
     /// encoding_flags=
@@ -113,6 +113,9 @@ pub(crate) struct MkfsArgs {
     /// Accepted: I/O is direct where the device allows it
     #[arg(short = 'D', hide = true)]
     _direct: bool,
+    /// Do not discard the blocks of a device first (or: -E nodiscard)
+    #[arg(short = 'K', hide = true)]
+    keeps: bool,
     #[arg(short = 'c', hide = true, action = ArgAction::Count)]
     bad_blocks: u8,
     #[arg(short = 'l', hide = true)]
@@ -162,14 +165,18 @@ impl MkfsArgs {
         }
         self.volume.set(&mut options, self.as_mke2fs)?;
         options.only_supers(self.only_supers);
+        if self.keeps {
+            options.discard(false);
+        }
         if let Some(name) = &self.creator_os {
             options.creator_os(name).map_err(usage)?;
         }
         Ok(options)
     }
 
-    /// Refuses, by name, what mke2fs has and this does not.
+    /// Refuses, by name, what mke2fs has and this does not, and what mke2fs does only with `-F`.
     fn refuse_missing(&self) -> Result<(), Failure> {
+        let unforced = self.as_mke2fs && !self.is_forced();
         let missing = [
             (
                 self.bad_blocks > 0,
@@ -184,6 +191,15 @@ impl MkfsArgs {
                 "-C: the feature bigalloc is not written by this version",
             ),
             (self.undo.is_some(), "-z: undo files are not supported"),
+            // Where mke2fs asks.
+            (
+                unforced && self.only_supers,
+                "-S: wrong options may damage the file system further; -F writes it all the same",
+            ),
+            (
+                unforced && self.volume.block.is_some_and(|bytes| bytes > 4096),
+                "-b: most kernels mount no blocks of more than 4096 bytes; -F makes them all the same",
+            ),
         ];
         match missing.iter().find(|(is_given, _)| *is_given) {
             Some((_, why)) => Err(Failure::Usage((*why).to_owned())),

@@ -1,6 +1,7 @@
 //! `mkfs`, and the program under the names of mke2fs.
 
 mod beside_mke2fs;
+mod calls;
 mod kernel;
 mod refused;
 
