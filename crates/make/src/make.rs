@@ -189,7 +189,7 @@ impl MkfsOptions {
             refuse_occupied(disk, offset)?;
         }
         let (mut request, mut manner) = resolve::resolve(self, Target { bytes: Some(room) })?;
-        if is_file && len > 0 {
+        if is_file && len > 0 && !self.only_supers {
             manner.becomes_holes(&mut request);
         }
         let how = self.how(manner, is_blank);
