@@ -278,6 +278,8 @@ fn each_entry(
 /// Which files a command visits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reach {
+    /// What is done with them: whether patterns are expanded.
+    pub(crate) purpose: Purpose,
     /// Follow a link named on the command line.
     pub(crate) follow: bool,
     /// Visit everything below a directory. Links there are skipped unless `links` is set.
@@ -288,8 +290,9 @@ pub(crate) struct Reach {
 
 impl Reach {
     /// Follows links named on the command line, and skips those below a directory.
-    pub(crate) fn files(recursive: bool) -> Reach {
+    pub(crate) fn files(recursive: bool, purpose: Purpose) -> Reach {
         Reach {
+            purpose,
             follow: true,
             recursive,
             links: false,
@@ -316,16 +319,15 @@ where
     }
 }
 
-/// Visits each place, with patterns expanded, and the files below it that `reach` selects.
+/// Visits each place, and the files below it that `reach` selects.
 pub(crate) fn each(
     context: &mut Context,
     places: &[Place],
-    purpose: Purpose,
     reach: Reach,
     visit: impl FnMut(&mut Context, &At<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut each = Each { reach, visit };
-    context.each_opened(places, purpose, |context, opened| {
+    context.each_opened(places, reach.purpose, |context, opened| {
         walk(context, opened, reach.follow, &mut each)
     })
 }

@@ -31,24 +31,18 @@ pub(crate) struct ChattrArgs {
 
 /// Changes the flags of each place.
 pub(crate) fn run(args: &ChattrArgs, context: &mut Context) -> Result<(), Failure> {
-    let reach = Reach::files(args.recursive);
-    each(
-        context,
-        &args.places,
-        args.glob.changes(),
-        reach,
-        |_, at| {
-            let node = at.node()?;
-            let cannot = || format!("cannot change the flags of {}", at.place);
-            let before = node.flags();
-            let after = args.change.apply(before);
-            if after != before {
-                node.set_flags(after).doing(cannot)?;
-            }
-            match args.project {
-                Some(project) => node.set_project(project).doing(cannot),
-                None => Ok(()),
-            }
-        },
-    )
+    let reach = Reach::files(args.recursive, args.glob.changes());
+    each(context, &args.places, reach, |_, at| {
+        let node = at.node()?;
+        let cannot = || format!("cannot change the flags of {}", at.place);
+        let before = node.flags();
+        let after = args.change.apply(before);
+        if after != before {
+            node.set_flags(after).doing(cannot)?;
+        }
+        match args.project {
+            Some(project) => node.set_project(project).doing(cannot),
+            None => Ok(()),
+        }
+    })
 }

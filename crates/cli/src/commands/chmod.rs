@@ -32,25 +32,19 @@ pub(crate) struct ChmodArgs {
 
 /// Changes each place's mode.
 pub(crate) fn run(args: &ChmodArgs, context: &mut Context) -> Result<(), Failure> {
-    let reach = Reach::files(args.recursive);
-    each(
-        context,
-        &args.places,
-        args.glob.changes(),
-        reach,
-        |context, at| {
-            let before = at.meta.mode();
-            let umask = context.images.umask;
-            let after = args.mode.apply(before, at.meta.is_dir(), umask);
-            at.node()?
-                .set_attributes(&Attributes::new().mode(after))
-                .doing(|| format!("cannot change the mode of {}", at.place))?;
-            context.verbose_line(args.verbose, || {
-                let letter = letter(at.meta.file_type());
-                let text = |mode: u32| format!("{mode:04o} ({})", show(letter, mode).split_off(1));
-                let (before, after) = (text(before), text(after));
-                format!("mode of {} changed from {before} to {after}", at.place)
-            })
-        },
-    )
+    let reach = Reach::files(args.recursive, args.glob.changes());
+    each(context, &args.places, reach, |context, at| {
+        let before = at.meta.mode();
+        let umask = context.images.umask;
+        let after = args.mode.apply(before, at.meta.is_dir(), umask);
+        at.node()?
+            .set_attributes(&Attributes::new().mode(after))
+            .doing(|| format!("cannot change the mode of {}", at.place))?;
+        context.verbose_line(args.verbose, || {
+            let letter = letter(at.meta.file_type());
+            let text = |mode: u32| format!("{mode:04o} ({})", show(letter, mode).split_off(1));
+            let (before, after) = (text(before), text(after));
+            format!("mode of {} changed from {before} to {after}", at.place)
+        })
+    })
 }

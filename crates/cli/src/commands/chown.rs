@@ -36,28 +36,22 @@ pub(crate) struct ChownArgs {
 pub(crate) fn run(args: &ChownArgs, context: &mut Context) -> Result<(), Failure> {
     let owner = Owner::parse(&args.owner).map_err(Failure::Usage)?;
     let reach = Reach {
+        purpose: args.glob.changes(),
         follow: !args.no_dereference,
         recursive: args.recursive,
         links: true,
     };
-    each(
-        context,
-        &args.places,
-        args.glob.changes(),
-        reach,
-        |context, at| {
-            at.node()?
-                .set_attributes(&change(owner, at.meta))
-                .doing(|| format!("cannot change the owner of {}", at.place))?;
-            context.verbose_line(args.verbose, || {
-                let number = |id: Option<u32>| id.map(|id| id.to_string());
-                let user = number(owner.user).unwrap_or_default();
-                let group =
-                    number(owner.group).map_or_else(String::new, |group| format!(":{group}"));
-                format!("changed ownership of {} to {user}{group}", at.place)
-            })
-        },
-    )
+    each(context, &args.places, reach, |context, at| {
+        at.node()?
+            .set_attributes(&change(owner, at.meta))
+            .doing(|| format!("cannot change the owner of {}", at.place))?;
+        context.verbose_line(args.verbose, || {
+            let number = |id: Option<u32>| id.map(|id| id.to_string());
+            let user = number(owner.user).unwrap_or_default();
+            let group = number(owner.group).map_or_else(String::new, |group| format!(":{group}"));
+            format!("changed ownership of {} to {user}{group}", at.place)
+        })
+    })
 }
 
 /// The new owner. As in the kernel, a program loses its set-id bits.

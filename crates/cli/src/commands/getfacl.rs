@@ -49,14 +49,10 @@ pub(crate) struct GetfaclArgs {
 /// Shows the ACLs of each place.
 pub(crate) fn run(args: &GetfaclArgs, context: &mut Context) -> Result<(), Failure> {
     let names = Names::of_host(args.numeric);
-    let reach = Reach::files(args.recursive);
-    each(
-        context,
-        &args.places,
-        Purpose::Read,
-        reach,
-        |context, at| show(args, context, at, &names),
-    )
+    let reach = Reach::files(args.recursive, Purpose::Read);
+    each(context, &args.places, reach, |context, at| {
+        show(args, context, at, &names)
+    })
 }
 
 /// One of the two ACLs of an inode, if it has one.

@@ -80,18 +80,15 @@ fn names(pattern: &str) -> Result<Regex, String> {
 /// Shows the attributes of each place.
 pub(crate) fn run(args: &GetfattrArgs, context: &mut Context) -> Result<(), Failure> {
     let reach = Reach {
+        purpose: Purpose::Read,
         follow: !args.no_dereference,
         recursive: args.recursive,
         links: args.no_dereference,
     };
     let mut found = Vec::new();
-    each(
-        context,
-        &args.places,
-        Purpose::Read,
-        reach,
-        |context, at| show(args, context, at, &mut found),
-    )?;
+    each(context, &args.places, reach, |context, at| {
+        show(args, context, at, &mut found)
+    })?;
     context.list(found)
 }
 

@@ -125,14 +125,10 @@ pub(crate) fn run(args: &SetfaclArgs, context: &mut Context) -> Result<(), Failu
             "an entry without permissions: {subject} (write {subject}:rwx)"
         )));
     }
-    let reach = Reach::files(args.recursive);
-    each(
-        context,
-        &args.places,
-        args.glob.changes(),
-        reach,
-        |_, at| one(args, at.place, &at.node()?, at.meta),
-    )
+    let reach = Reach::files(args.recursive, args.glob.changes());
+    each(context, &args.places, reach, |_, at| {
+        one(args, at.place, &at.node()?, at.meta)
+    })
 }
 
 /// The requested changes of the access ACL or of the default ACL.

@@ -53,12 +53,7 @@ fn one(dir: &Path, args: &UmountArgs, quiet: bool, status: &mut u8) -> Result<()
         .doing(|| "cannot read the list of mounts")?
         .ok_or_else(|| Problem::new("not mounted").met(cannot()))?;
     if !mount.is_fuse() {
-        return Err(Problem::new(format!(
-            "{} is mounted there, not throughline",
-            mount.fs_type
-        ))
-        .with_next("use umount(8)")
-        .met(cannot()));
+        return Err(foreign(&mount, "use umount(8)").met(cannot()));
     }
     if point::is_dead(&place) {
         unmounted(dir, unmount(&place, Unmount::Lazy))?;
@@ -84,6 +79,14 @@ fn one(dir: &Path, args: &UmountArgs, quiet: bool, status: &mut u8) -> Result<()
         Some(server) if !args.lazy => server.wait_closed(dir, &mount, args.timeout, quiet, status),
         _ => Ok(()),
     }
+}
+
+fn foreign(mount: &Mount, next: &str) -> Problem {
+    Problem::new(format!(
+        "{} is mounted there, not throughline",
+        mount.fs_type
+    ))
+    .with_next(next)
 }
 
 /// `throughline status`, `df` and similar programs use each mount briefly, so a busy mount is retried.
@@ -153,11 +156,7 @@ impl Server {
         let state = match status::ask(place, mount) {
             Ok(state) => state,
             Err(Errno::NODATA | Errno::OPNOTSUPP) => {
-                return Err(Problem::new(format!(
-                    "{} is mounted there, not throughline",
-                    mount.fs_type
-                ))
-                .with_next("use 'fusermount3 -u' or umount(8)"));
+                return Err(foreign(mount, "use 'fusermount3 -u' or umount(8)"));
             }
             Err(_) => return Ok(None),
         };
@@ -247,18 +246,13 @@ impl Server {
     fn waits_for(&self, dir: &Path, mount: &Mount) -> String {
         let mut having = mounts::elsewhere(mount.connection);
         let more = having.len().saturating_sub(NAMED);
-        having.truncate(NAMED);
-        let more = if more > 0 {
-            format!(" and {more} more")
-        } else {
-            String::new()
-        };
-        let who = match having.is_empty() {
-            true => String::new(),
-            false => format!(
-                ". Another mount namespace still has the mount: that of {}{more}",
-                having.join(", ")
-            ),
+        if more > 0 {
+            having.truncate(NAMED);
+            having.push(format!("{more} more"));
+        }
+        let who = match having.join(", ") {
+            none if none.is_empty() => none,
+            all => format!(". Another mount namespace still has the mount: that of {all}"),
         };
         format!(
             "{} is unmounted here; waiting for process {} to close {}{who}",

@@ -50,6 +50,15 @@ fn tar(image: &str, path: &str) -> Vec<u8> {
 }
 
 impl Place {
+    /// Packs a directory into `image`, with more room.
+    #[track_caller]
+    fn packed(&self, source: &str, more: &str) -> String {
+        let image = self.text("image");
+        let source = self.text(source);
+        ok(["pack", "-q", "-F", &source, "--size", more, "-o", &image]);
+        image
+    }
+
     /// Packs the sources one into the other, and all from nothing; both must have the same tree.
     #[track_caller]
     fn same(&self, options: &[&str], base: &str, over: &[&str]) {
@@ -103,16 +112,7 @@ fn a_tree_is_what_packing_from_nothing_makes() {
 #[test]
 fn only_the_directory_and_only_new_files_change() {
     let Some(place) = made() else { return };
-    let image = place.text("image");
-    ok([
-        "pack",
-        "-q",
-        &place.text("base"),
-        "--size",
-        "+24M",
-        "-o",
-        &image,
-    ]);
+    let image = place.packed("base", "+24M");
     ok(["mkdir", &format!("{image}:/srv")]);
     let beside = tar(&image, "/etc");
     let into = format!("{image}:/srv");
@@ -295,8 +295,7 @@ fn a_file_is_replaced_only_when_the_new_one_is_there() {
     }
     fs::write(place.path("layer/file1"), noise(9_000_000, 50)).unwrap();
     place.shell("ln layer/file1 layer/file2; ln -s note layer/note");
-    let (image, source) = (place.text("image"), place.text("source"));
-    ok(["pack", "-q", &source, "--size", "+5M", "-o", &image]);
+    let image = place.packed("source", "+5M");
     let into = format!("{image}:/");
     let before = tar(&image, "/");
     // 9 MB do not fit the 5 MiB that are free, although two old files go.
@@ -327,8 +326,7 @@ fn room_is_followed_in_the_order_of_the_writes() {
     fs::write(place.path("one/x"), noise(1_000_000, 2)).unwrap();
     fs::write(place.path("two/y"), noise(6_000_000, 3)).unwrap();
     place.shell("tar -czf one.tar.gz -C one x");
-    let (image, source) = (place.text("image"), place.text("source"));
-    ok(["pack", "-q", &source, "--size", "+5M", "-o", &image]);
+    let image = place.packed("source", "+5M");
     let into = format!("{image}:/");
     let (one, two) = (place.text("one.tar.gz"), place.text("two"));
     let before = tar(&image, "/");
@@ -346,16 +344,7 @@ fn room_is_followed_in_the_order_of_the_writes() {
 fn lost_and_found_stays_a_directory() {
     let place = Place::new();
     place.shell("mkdir source file link; : > 'file/lost+found'; ln -s x 'link/lost+found'");
-    let (image, out) = (place.text("image"), place.text("out"));
-    ok([
-        "pack",
-        "-q",
-        &place.text("source"),
-        "--size",
-        "+1M",
-        "-o",
-        &image,
-    ]);
+    let (image, out) = (place.packed("source", "+1M"), place.text("out"));
     for source in ["file", "link"] {
         let source = place.text(source);
         let says = "lost+found that is no directory";
@@ -403,18 +392,8 @@ fn what_is_excluded_leaves_what_is_there() {
          ln expected/other expected/third",
     );
     for layer in ["layer", "layer.tar"] {
-        let image = place.text("image");
+        let image = place.packed("base", "+1M");
         let into = format!("{image}:/");
-        ok([
-            "pack",
-            "-q",
-            "-F",
-            &place.text("base"),
-            "--size",
-            "+1M",
-            "-o",
-            &image,
-        ]);
         let words = [
             "pack",
             "-q",
@@ -448,16 +427,7 @@ fn a_killed_run_leaves_a_sound_image() {
     place.same(&[], "base", &["layer"]);
     let expected = tar(&place.text("image"), "/");
     let (image, layer) = (place.text("image"), place.text("layer"));
-    ok([
-        "pack",
-        "-q",
-        "-F",
-        &place.text("base"),
-        "--size",
-        "+24M",
-        "-o",
-        &image,
-    ]);
+    let image = place.packed("base", "+24M");
     let first = fs::read(&image).unwrap();
     let into = format!("{image}:/");
     let wholes =

@@ -20,8 +20,6 @@ const VERSION: &str = concat!(
     ")"
 );
 
-const EXIT_FAILED: u8 = 1;
-
 /// Runs under one of the names, with the arguments after it.
 pub(crate) fn main(name: &str, arguments: Vec<OsString>) -> ExitCode {
     if arguments.iter().any(|word| word == "-V") {
@@ -35,7 +33,7 @@ pub(crate) fn main(name: &str, arguments: Vec<OsString>) -> ExitCode {
         words.extend(["-t".into(), fs_type.into()]);
     }
     words.extend(arguments);
-    match Cli::try_parse_from(words) {
+    let code = match Cli::try_parse_from(words) {
         Ok(Cli {
             globals,
             json,
@@ -43,19 +41,17 @@ pub(crate) fn main(name: &str, arguments: Vec<OsString>) -> ExitCode {
         }) => {
             let mut context = Context::new(globals, json);
             let result = super::run(&args, &mut context);
-            match crate::conclude(result, &mut context) {
-                0 => ExitCode::SUCCESS,
-                _ => EXIT_FAILED.into(),
-            }
+            crate::conclude(result, &mut context).into()
         }
-        Ok(_) => EXIT_FAILED.into(),
+        Ok(_) => 1,
         Err(error) => {
             // Standard output or standard error may be closed.
             let _ = error.print();
-            match error.exit_code() {
-                0 => ExitCode::SUCCESS,
-                _ => EXIT_FAILED.into(),
-            }
+            error.exit_code()
         }
+    };
+    match code {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
     }
 }
