@@ -278,7 +278,7 @@ fn each_entry(
 /// Which files a command visits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reach {
-    /// What is done with them: whether patterns are expanded.
+    /// What the command does with them, which decides whether patterns are expanded.
     pub(crate) purpose: Purpose,
     /// Follow a link named on the command line.
     pub(crate) follow: bool,

@@ -29,7 +29,12 @@ pub(crate) struct UmountArgs {
     #[arg(short, long)]
     lazy: bool,
     /// Wait at most so long for the image to be closed, then exit with 124
-    #[arg(long, value_name = "SECONDS", conflicts_with = "lazy", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        conflicts_with = "lazy",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     timeout: Option<u32>,
 }
 

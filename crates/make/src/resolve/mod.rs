@@ -41,12 +41,13 @@ pub(crate) struct Manner {
 }
 
 impl Manner {
-    /// The target is a file that was there: where it is discarded, all of it reads as zeros, and the inode
-    /// tables are marked so, which spares the kernel zeroing them. As mke2fs, which marks none of a new file.
+    /// For a target that is an existing file. When it is discarded, all of it reads as zeros. So the inode
+    /// tables are marked as zeroed, and the kernel does not zero them again. mke2fs does the same, and marks
+    /// nothing in a new file.
     pub(crate) fn becomes_holes(&mut self, request: &mut Request) {
         if self.discard {
             request.itable_zeroed = true;
-            // Where the file cannot have holes.
+            // If the host's file system makes no holes, the tables are written.
             self.lazy_itable = false;
         }
     }

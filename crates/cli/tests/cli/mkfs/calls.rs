@@ -1,6 +1,6 @@
 //! The calls of scripts: under the names of mke2fs, each ends as mke2fs does, and makes the same volume.
 //!
-//! `beside_mke2fs` compares more of each volume, but of new files only, and of nothing that fails.
+//! `beside_mke2fs` compares all bytes of a volume, but makes each in a new file, and no call in it fails.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -71,7 +71,10 @@ fn outcome(size: &str, words: &[&str], dir: &Path, program: Command) -> (i32, Ve
     (code, shown(&image))
 }
 
-/// Whether both do the same, and how they differ.
+/// Compares one call of ours with the same of mke2fs.
+///
+/// # Errors
+/// The first difference.
 fn compare(line: &str, names: &Names) -> Result<(), String> {
     let mut words = line.split_whitespace();
     let (size, name) = (words.next().unwrap(), words.next().unwrap());

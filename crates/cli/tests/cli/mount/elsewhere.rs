@@ -82,6 +82,10 @@ fn umount_waits_as_long_as_it_is_told() {
     let Some((image, point, other)) = shared() else {
         return;
     };
+    // What never waits has no bound.
+    let ran = run(["umount", "--lazy", "--timeout", "1", point.str()]);
+    assert!(ran.stderr.contains("cannot be used with"), "{}", ran.stderr);
+    assert!(point.is_mounted());
     let ran = run(["umount", "--timeout", "1", point.str()]);
     assert_eq!(ran.code, Some(124), "{}", ran.stderr);
     assert!(
