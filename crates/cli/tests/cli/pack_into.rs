@@ -426,7 +426,7 @@ fn a_killed_run_leaves_a_sound_image() {
     }
     place.same(&[], "base", &["layer"]);
     let expected = tar(&place.text("image"), "/");
-    let (image, layer) = (place.text("image"), place.text("layer"));
+    let layer = place.text("layer");
     let image = place.packed("base", "+24M");
     let first = fs::read(&image).unwrap();
     let into = format!("{image}:/");
